@@ -1,0 +1,57 @@
+"""Read the text files that users bring, and say exactly what is wrong with them."""
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+
+class InputError(ValueError):
+    """Bad input from the user. The message reads `FILE:LINE: what is wrong; what to do` and the command exits with 2."""
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """Return the lines of a UTF-8 text file (plain or `.gz`), without line ends, blank lines kept.
+
+    A byte order mark and CRLF line ends are taken off. Only `\\n` and `\\r\\n` end a line: a form feed or U+2028 inside a
+    sentence does not, so that line numbers agree with `wc -l` and with aligned files.
+
+    Raises:
+        InputError: the file is missing, cannot be read, or is not UTF-8 (naming the line).
+    """
+    return list(iterate_lines(path))
+
+
+def iterate_lines(path: str | Path) -> Iterator[str]:
+    """Yield the lines of `read_lines` one at a time, for files that do not fit in memory."""
+    path = Path(path)
+    number = 0
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
+            for number, raw in enumerate(stream, start=1):
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+                yield line.removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}:{number}: not UTF-8 (byte {error.object[error.start]:#04x}); convert it, e.g. with iconv -t utf-8"
+        ) from error
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file; check the path") from error
+    except (OSError, EOFError) as error:
+        raise InputError(f"{path}:{number + 1}: cannot be read ({error}); check the file") from error
+
+
+def read_aligned(*paths: str | Path) -> tuple[list[str], ...]:
+    """Return the lines of several files that belong together line by line.
+
+    Raises:
+        InputError: as in `read_lines`, or the files differ in their number of lines.
+    """
+    columns = tuple(read_lines(path) for path in paths)
+    for path, column in zip(paths[1:], columns[1:], strict=True):
+        if len(column) != len(columns[0]):
+            shorter = min(len(column), len(columns[0]))
+            raise InputError(
+                f"{path}:{shorter + 1}: {len(column)} lines, but {paths[0]} has {len(columns[0])}; "
+                "line N of one file must belong to line N of the other"
+            )
+    return columns
