@@ -1,0 +1,316 @@
+"""The models as Hugging Face knows them: base class, encoder-decoder, and the one that generates."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
+from transformers import initialization as init
+from transformers.cache_utils import EncoderDecoderCache
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
+from transformers.utils import can_return_tuple
+
+from .configuration_seq2seq_attn import Seq2SeqAttnConfig
+from .cross_attention import AdditiveAttention, Attention, FixedContext, ScaledDotProductAttention
+from .recurrent import RecurrentDecoder, RecurrentEncoder
+from .recurrent_cache import RecurrentCache
+from .transformer import TransformerDecoder, TransformerEncoder
+
+
+class Seq2SeqAttnPreTrainedModel(PreTrainedModel):
+    """What all our models promise to the library."""
+
+    config: Seq2SeqAttnConfig
+    base_model_prefix = "model"
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _no_split_modules = ["EncoderLayer", "DecoderLayer", "RecurrentEncoder", "RecurrentDecoder"]  # noqa: RUF012
+
+    def __init__(self, config: Seq2SeqAttnConfig) -> None:
+        config.check()
+        if config.d_model < 1:
+            raise ValueError(f"d_model={config.d_model}: must be at least 1")
+        super().__init__(config)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, nn.GRU | nn.LSTM):
+            for name, parameter in module.named_parameters():
+                if "weight_ih" in name:
+                    init.xavier_uniform_(parameter)
+                elif "weight_hh" in name:
+                    init.orthogonal_(parameter)
+                else:
+                    init.zeros_(parameter)
+        elif isinstance(module, Attention):
+            for name, parameter in module.named_parameters(recurse=False):
+                # Unit scale for v: with `init_std` all scores would start equal, and so would all positions.
+                init.uniform_(parameter, -1, 1) if name == "score_vector" else init.normal_(
+                    parameter, std=self.config.init_std
+                )
+
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
+        """Save as the library does; where our code goes along, say for both Auto classes which class it is."""
+        if self._auto_class is not None:
+            module = type(self).__module__.rpartition(".")[-1]
+            self.config.auto_map = {
+                **(getattr(self.config, "auto_map", None) or {}),
+                "AutoModel": f"{module}.Seq2SeqAttnModel",
+                "AutoModelForSeq2SeqLM": f"{module}.Seq2SeqAttnForConditionalGeneration",
+            }
+        super().save_pretrained(save_directory, *args, **kwargs)
+
+
+def cross_attention(config: Seq2SeqAttnConfig) -> Attention | FixedContext:
+    """Build the attention that the config names: from decoder states to encoder states."""
+    if config.cross_attention_type == "none":
+        return FixedContext()
+    settings: dict[str, Any] = {
+        "heads": config.cross_attention_heads,
+        "attention_dim": config.cross_attention_dim,
+        "project_values": config.project_values,
+        "null_key": config.null_key,
+        "dropout": config.attention_dropout,
+        "config": config,
+    }
+    width = config.d_model
+    if config.cross_attention_type == "additive":
+        return AdditiveAttention(width, width, width, **settings)
+    return ScaledDotProductAttention(width, width, width, scale_scores=config.scale_scores, **settings)
+
+
+class Seq2SeqAttnModel(Seq2SeqAttnPreTrainedModel):
+    """Encoder and decoder without an output layer; `last_hidden_state` is what predicts the next token."""
+
+    def __init__(self, config: Seq2SeqAttnConfig) -> None:
+        super().__init__(config)
+        self.encoder = RecurrentEncoder(config) if config.encoder_is_recurrent else TransformerEncoder(config)
+        self.decoder: RecurrentDecoder | TransformerDecoder
+        if config.decoder_is_recurrent:
+            self.decoder = RecurrentDecoder(config, cross_attention(config))
+        else:
+            self.decoder = TransformerDecoder(config, [cross_attention(config) for _ in range(config.decoder_layers)])
+        self.post_init()
+
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        """Return target -> source of shared tables; the two embeddings are shared whether the output layer is or not."""
+        if all_submodels or not self.config.share_encoder_decoder_embeddings:
+            return super().get_expanded_tied_weights_keys(all_submodels)
+        return {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """Return the source's embedding table (both sides' if shared)."""
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        """Replace the source's embedding table (both sides' if shared)."""
+        self.encoder.embed_tokens = value
+        if self.config.share_encoder_decoder_embeddings:
+            self.decoder.embed_tokens = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple | None = None,
+        cache: EncoderDecoderCache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> Seq2SeqModelOutput:
+        """Encode the source and run the decoder over its inputs.
+
+        Args:
+            input_ids: (B, S) source tokens; `attention_mask` (B, S), 1 = read. Without a mask, padding tokens are masked.
+            decoder_input_ids: (B, T) target tokens, starting with `decoder_start_token_id`.
+            decoder_attention_mask: (B, past + T), 1 = real.
+            encoder_outputs, cache: From an earlier call, to go on from.
+            output_attentions: True gives true maps under any attention backend.
+
+        Returns:
+            `last_hidden_state` (B, T, D); `cross_attentions` one (B, H, T, S) for each decoder layer (one in all for a
+            recurrent decoder, None without attention); `cache` to pass back.
+        """
+        config = self.config
+        want_weights = config.output_attentions if output_attentions is None else output_attentions
+        want_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        if attention_mask is None and input_ids is not None and config.pad_token_id is not None:
+            attention_mask = (input_ids != config.pad_token_id).long()
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                inputs_embeds=inputs_embeds,
+                output_attentions=want_weights,
+                output_hidden_states=want_states,
+            )
+        elif not isinstance(encoder_outputs, BaseModelOutput):
+            encoder_outputs = BaseModelOutput(*encoder_outputs)
+        decoder_outputs = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            cache=cache,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=config.use_cache if use_cache is None else use_cache,
+            output_attentions=want_weights,
+            output_hidden_states=want_states,
+        )
+        return Seq2SeqModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            cache=decoder_outputs.cache,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            decoder_attentions=decoder_outputs.attentions,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+        )
+
+
+class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, GenerationMixin):
+    """The model that translates: encoder, decoder, output layer, loss and `generate()`."""
+
+    # The Trainer passes `num_items_in_batch` and leaves the division to us.
+    accepts_loss_kwargs = True
+
+    def __init__(self, config: Seq2SeqAttnConfig) -> None:
+        super().__init__(config)
+        self.model = Seq2SeqAttnModel(config)
+        self.lm_head = nn.Linear(config.d_model, config.decoder_vocab_size, bias=False)
+        # A state cannot be rolled back: assisted generation asks this flag and refuses in words.
+        self._is_stateful = config.decoder_is_recurrent
+        self.post_init()
+
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        """Return target -> source of shared tables."""
+        if all_submodels or not self.config.tie_word_embeddings:
+            return super().get_expanded_tied_weights_keys(all_submodels)
+        side = "encoder" if self.config.share_encoder_decoder_embeddings else "decoder"
+        return {"lm_head.weight": f"model.{side}.embed_tokens.weight"}
+
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        """Return decoder inputs (B, T) for labels (B, T): the start token, then the labels but the last; -100 is padding."""
+        config = self.config
+        if config.pad_token_id is None:
+            raise ValueError("pad_token_id=None: labels cannot be shifted without it; set it in the config")
+        shifted = torch.full_like(labels, config.decoder_start_token_id)
+        shifted[:, 1:] = labels[:, :-1]
+        return shifted.masked_fill(shifted == -100, config.pad_token_id)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple | None = None,
+        cache: EncoderDecoderCache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Seq2SeqLMOutput:
+        """Score the next token at every decoder position; with labels, give the loss too.
+
+        Args:
+            labels: (B, T) the tokens to predict, -100 = not counted; without decoder inputs, these are made from them.
+            num_items_in_batch: What the summed loss is divided by (labels over all accumulation steps); None = the
+                number of labels that count here. Without any that counts the loss is 0.
+
+            The others as in `Seq2SeqAttnModel.forward`.
+
+        Returns:
+            `logits` (B, T, V): row t predicts y_{t+1}; `loss`; and what `Seq2SeqAttnModel` returns.
+        """
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            cache=cache,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
+        )
+        logits = self.lm_head(outputs.last_hidden_state)
+        return Seq2SeqLMOutput(
+            loss=None if labels is None else self._loss(logits, labels, num_items_in_batch),
+            logits=logits,
+            cache=outputs.cache,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            decoder_attentions=outputs.decoder_attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+            encoder_attentions=outputs.encoder_attentions,
+        )
+
+    def resize_decoder_token_embeddings(self, new_num_tokens: int) -> nn.Embedding:
+        """Resize the target's table and output layer of a model with two vocabularies; return the table."""
+        if self.config.share_encoder_decoder_embeddings:
+            raise ValueError("one table serves both sides: use resize_token_embeddings")
+        self.model.decoder.embed_tokens = self._get_resized_embeddings(self.model.decoder.embed_tokens, new_num_tokens)
+        self.lm_head = self._get_resized_lm_head(self.lm_head, new_num_tokens)
+        self.config.decoder_vocab_size = new_num_tokens
+        self.tie_weights()
+        return self.model.decoder.embed_tokens
+
+    def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:
+        if self.config.share_encoder_decoder_embeddings:
+            embeddings = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)
+            self.config.decoder_vocab_size = embeddings.weight.shape[0]
+            return embeddings
+        embeddings = self._get_resized_embeddings(self.get_input_embeddings(), new_num_tokens, *args, **kwargs)
+        self.set_input_embeddings(embeddings)
+        return embeddings
+
+    def _loss(self, logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
+        labels = labels.to(logits.device)
+        total = F.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum")
+        if num_items_in_batch is None:
+            num_items_in_batch = (labels != -100).sum().clamp(min=1)
+        elif isinstance(num_items_in_batch, Tensor):
+            num_items_in_batch = num_items_in_batch.to(total.device)
+        return total / num_items_in_batch
+
+    def _prepare_cache_for_generation(
+        self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> None:
+        """Give a recurrent decoder its own cache where the library would make one of keys and values."""
+        if not self.config.decoder_is_recurrent:
+            super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+            return
+        if generation_config.cache_implementation not in (None, "dynamic"):
+            raise ValueError(
+                f"cache_implementation={generation_config.cache_implementation!r}: a recurrent decoder carries a state "
+                "of fixed size, which needs no such cache; leave it out"
+            )
+        if model_kwargs.get("cache") is not None:
+            model_kwargs["cache"]._is_user_defined = True
+        elif generation_config.use_cache is not False:
+            model_kwargs["cache"] = RecurrentCache(self.config.decoder_layers)
+
+
+__all__ = ["Seq2SeqAttnForConditionalGeneration", "Seq2SeqAttnModel", "Seq2SeqAttnPreTrainedModel"]

@@ -1,0 +1,322 @@
+"""Recurrent encoder and decoder. The decoder is one `step`; everything else repeats it."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
+
+from .configuration_seq2seq_attn import Seq2SeqAttnConfig
+from .context_fusion import ContextFusion
+from .cross_attention import Attention, FixedContext, Memory
+from .recurrent_cache import RecurrentCache, check_cache
+from .side import Side
+
+CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
+# How many steps a recomputed segment holds when gradient checkpointing is on.
+CHECKPOINT_STEPS = 16
+
+
+class RecurrentEncoder(Side):
+    """Read the source, by default both ways: h_i = [forward_i; backward_i] (Bahdanau et al. 2015, 3.2)."""
+
+    def __init__(self, config: Seq2SeqAttnConfig) -> None:
+        super().__init__(config, config.vocab_size)
+        directions = 2 if config.encoder_bidirectional else 1
+        self.layers = nn.ModuleList(
+            CELLS[config.encoder_type](
+                config.d_model, config.d_model // directions, batch_first=True, bidirectional=directions == 2
+            )
+            for _ in range(config.encoder_layers)
+        )
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> BaseModelOutput | tuple:
+        """Return states (B, S, D); those of padding are 0 and padding anywhere leaves the others as they were.
+
+        `output_attentions` is taken and ignored: there is no self-attention to show.
+        """
+        states = self.embed(input_ids, inputs_embeds)
+        all_states = [states]
+        for layer in self.layers:
+            states = self.run(self._read, layer, self.dropout(states), attention_mask)
+            all_states.append(states)
+        want_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        output = BaseModelOutput(last_hidden_state=states, hidden_states=tuple(all_states) if want_states else None)
+        return output if return_dict is not False else output.to_tuple()
+
+    def _read(self, layer: nn.Module, states: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Run one layer over the real tokens only, wherever the padding lies."""
+        if attention_mask is None:
+            return layer(states)[0]
+        real = attention_mask.bool()
+        # Move real tokens to the front, run them packed, put them back where they were.
+        order = torch.argsort((~real).int(), dim=1, stable=True)
+        # Packing needs at least one token; an empty row reads one padding token, which the mask below takes out.
+        lengths = real.sum(1).clamp(min=1).cpu()
+        packed = pack_padded_sequence(_take(states, order), lengths, batch_first=True, enforce_sorted=False)
+        compact, _ = pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=states.shape[1])
+        return _take(compact, torch.argsort(order, dim=1)) * real[..., None].to(compact.dtype)
+
+
+def summarise(states: Tensor, attention_mask: Tensor | None, config: Seq2SeqAttnConfig) -> Tensor:
+    """Return one vector (B, D) for encoder states (B, S, D): where the decoder starts from.
+
+    For a recurrent encoder its last forward and first backward real state (Sutskever et al. 2014), for a Transformer
+    encoder the mean of the real states. A row without any real token gives 0.
+    """
+    if attention_mask is None:
+        attention_mask = torch.ones(states.shape[:2], dtype=torch.long, device=states.device)
+    real = attention_mask.bool()
+    if not config.encoder_is_recurrent:
+        weights = real[..., None].to(states.dtype)
+        return (states * weights).sum(1) / weights.sum(1).clamp(min=1)
+    positions = torch.arange(states.shape[1], device=states.device).expand_as(real)
+    last = _pick(states, positions.masked_fill(~real, 0).amax(1))
+    if not config.encoder_bidirectional:
+        return last
+    first = _pick(states, real.int().argmax(1))
+    half = states.shape[-1] // 2
+    return torch.cat([last[:, :half], first[:, half:]], dim=-1)
+
+
+class DecoderState(NamedTuple):
+    """All that a step leaves behind: for each layer (h,) or (h, cell), each (B, D), and r_{t-1} (B, D) if it is fed."""
+
+    layers: tuple[tuple[Tensor, ...], ...]
+    readout: Tensor | None
+
+
+class StepOutput(NamedTuple):
+    """What a step, or a run of T steps, gives: readouts (B, T, D); h of each layer (B, T, D); weights (B, H, T, S)."""
+
+    readouts: Tensor
+    hidden: tuple[Tensor, ...]
+    weights: Tensor | None
+
+
+class RecurrentDecoder(Side):
+    """Write the target one step at a time, looking at the source at each.
+
+    `current_state` (Luong et al. 2015): s_t = RNN(s_{t-1}, x_t), or [x_t; r_{t-1}] with input feeding;
+        c_t = attend(s_t).
+    `previous_state` (Bahdanau et al. 2015): c_t = attend(s_{t-1}); s_t = RNN(s_{t-1}, [x_t; c_t]).
+    Both: r_t = readout(s_t, c_t), the row that predicts the next token. The query is the top layer's h.
+    """
+
+    def __init__(self, config: Seq2SeqAttnConfig, encoder_attn: Attention | FixedContext) -> None:
+        super().__init__(config, config.decoder_vocab_size)
+        width = config.d_model
+        self.encoder_attn = encoder_attn
+        self.attends_before = config.attend_with == "previous_state"
+        self.feeds_more = self.attends_before or config.input_feeding
+        self.layers = nn.ModuleList(
+            CELLS[config.decoder_type](width * 2 if self.feeds_more and layer == 0 else width, width, batch_first=True)
+            for layer in range(config.decoder_layers)
+        )
+        self.init_proj = nn.ModuleList(nn.Linear(width, width) for _ in range(config.decoder_layers))
+        self.context_fusion = ContextFusion(config.context_fusion, width, width, width, config.dropout)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        cache: RecurrentCache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Return readouts (B, T, D), starting from the cache where it holds a state, else from the encoder.
+
+        Where `attention_mask` (B, T or past + T) is 0 the state stands still.
+        """
+        inputs = self.embed(input_ids, inputs_embeds)
+        if cache is None:
+            cache = RecurrentCache(len(self.layers)) if use_cache else None
+        else:
+            cache = check_cache(cache)
+        keep = None if attention_mask is None else attention_mask[:, -inputs.shape[1] :].bool()
+        memory = self._memory(encoder_hidden_states, encoder_attention_mask, cache)
+        state = self._state(encoder_hidden_states, encoder_attention_mask, cache)
+        want_weights = bool(output_attentions) and isinstance(self.encoder_attn, Attention)
+        result, state = self._decode(self.dropout(inputs), state, memory, keep, want_weights)
+        if cache is not None:
+            for index, (layer, states) in enumerate(zip(cache.states, state.layers, strict=True)):
+                fed = (state.readout,) if state.readout is not None and index == len(self.layers) - 1 else ()
+                layer.update(*states, *fed, tokens=inputs.shape[1])
+        return BaseModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=result.readouts,
+            cache=cache,
+            hidden_states=(inputs, *result.hidden) if output_hidden_states else None,
+            cross_attentions=(result.weights,) if want_weights else None,
+        )
+
+    def step(
+        self,
+        token: Tensor,
+        state: DecoderState,
+        memory: Memory | Tensor,
+        keep: Tensor | None = None,
+        output_weights: bool = False,
+    ) -> tuple[StepOutput, DecoderState]:
+        """Read one embedded token (B, D) and move on.
+
+        Args:
+            keep: (B,) bool; where False the state stands still. None = all move.
+
+        Returns:
+            The step's output (T = 1) and the state after it.
+        """
+        context = weights = None
+        if self.attends_before:
+            context, weights = self.encoder_attn(state.layers[-1][0][:, None], memory, output_weights)
+            token = torch.cat([token, context[:, 0]], dim=-1)
+        elif state.readout is not None:
+            token = torch.cat([token, state.readout], dim=-1)
+        hidden, layers = token[:, None], []
+        for index, (layer, old) in enumerate(zip(self.layers, state.layers, strict=True)):
+            hidden, new = _advance(layer, self.dropout(hidden) if index else hidden, old)
+            layers.append(new)
+        if context is None:
+            context, weights = self.encoder_attn(hidden, memory, output_weights)
+        readout = self.context_fusion(hidden, context)
+        after = DecoderState(tuple(layers), readout[:, 0] if state.readout is not None else None)
+        if keep is not None:
+            after = _stand_still(keep, after, state)
+        return StepOutput(readout, tuple(layer[0][:, None] for layer in layers), weights), after
+
+    def unroll(
+        self,
+        inputs: Tensor,
+        state: DecoderState,
+        memory: Memory | Tensor,
+        keep: Tensor | None = None,
+        output_weights: bool = False,
+    ) -> tuple[StepOutput, DecoderState]:
+        """Repeat `step` over embedded inputs (B, T, D); keep is (B, T) bool or None."""
+        steps = []
+        for t, token in enumerate(inputs.unbind(1)):
+            output, state = self.step(token, state, memory, None if keep is None else keep[:, t], output_weights)
+            steps.append(output)
+        return _join(steps), state
+
+    def scan(
+        self, inputs: Tensor, state: DecoderState, memory: Memory | Tensor, output_weights: bool = False
+    ) -> tuple[StepOutput, DecoderState]:
+        """Do what `unroll` does, for decoders whose recurrence needs neither context nor readout, in one go.
+
+        The recurrence runs first, then all T queries attend at once.
+        """
+        hidden, all_hidden, layers = inputs, [], []
+        for index, (layer, old) in enumerate(zip(self.layers, state.layers, strict=True)):
+            hidden, new = _advance(layer, self.dropout(hidden) if index else hidden, old)
+            all_hidden.append(hidden)
+            layers.append(new)
+        context, weights = self.encoder_attn(hidden, memory, output_weights)
+        output = StepOutput(self.context_fusion(hidden, context), tuple(all_hidden), weights)
+        return output, DecoderState(tuple(layers), None)
+
+    def _decode(
+        self, inputs: Tensor, state: DecoderState, memory: Memory | Tensor, keep: Tensor | None, output_weights: bool
+    ) -> tuple[StepOutput, DecoderState]:
+        if not self.feeds_more and (keep is None or bool(keep.all())):
+            return self.run(self.scan, inputs, state, memory, output_weights)
+        length = CHECKPOINT_STEPS if self.gradient_checkpointing else inputs.shape[1]
+        segments = []
+        for start in range(0, inputs.shape[1], length):
+            part = slice(start, start + length)
+            output, state = self.run(
+                self.unroll, inputs[:, part], state, memory, None if keep is None else keep[:, part], output_weights
+            )
+            segments.append(output)
+        return _join(segments), state
+
+    def _memory(
+        self, states: Tensor | None, attention_mask: Tensor | None, cache: RecurrentCache | None
+    ) -> Memory | Tensor:
+        """Return what attention reads: from the cache where it is there, else computed, and kept in the cache."""
+        if cache is not None and cache.memory.is_initialized:
+            kept = cache.memory.states
+            if isinstance(self.encoder_attn, FixedContext):
+                return kept[0]
+            return Memory(*kept, self.encoder_attn.readable(attention_mask))
+        if isinstance(self.encoder_attn, FixedContext):
+            memory = summarise(states, attention_mask, self.config)
+        else:
+            memory = self.encoder_attn.remember(states, attention_mask)
+        if cache is not None:
+            cache.memory.update(*((memory,) if isinstance(memory, Tensor) else (memory.keys, memory.values)))
+            cache.is_updated[0] = True
+        return memory
+
+    def _state(
+        self, states: Tensor | None, attention_mask: Tensor | None, cache: RecurrentCache | None
+    ) -> DecoderState:
+        """Return the state to go on from: the cache's, else s_0 = tanh(W_init . summary), LSTM cells 0, r_{-1} = 0."""
+        if cache is not None and cache.states[0].is_initialized:
+            layers = [layer.states for layer in cache.states]
+            if not self.config.input_feeding:
+                return DecoderState(tuple(layers), None)
+            *top, readout = layers[-1]
+            return DecoderState((*layers[:-1], tuple(top)), readout)
+        summary = summarise(states, attention_mask, self.config)
+        first = [torch.tanh(projection(summary)) for projection in self.init_proj]
+        is_lstm = self.config.decoder_type == "lstm"
+        return DecoderState(
+            tuple((h, torch.zeros_like(h)) if is_lstm else (h,) for h in first),
+            torch.zeros_like(first[0]) if self.config.input_feeding else None,
+        )
+
+
+def _advance(layer: nn.Module, inputs: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Run one layer over inputs (B, T, width) from a state of (B, D) tensors; return its h's (B, T, D) and the last state."""
+    # torch wants (layers, B, D), and a bare tensor for a GRU.
+    stacked = tuple(part[None].contiguous() for part in state)
+    hidden, last = layer(inputs, stacked if len(stacked) > 1 else stacked[0])
+    return hidden, tuple(part[0] for part in (last if isinstance(last, tuple) else (last,)))
+
+
+def _stand_still(keep: Tensor, after: DecoderState, before: DecoderState) -> DecoderState:
+    """Return the state after the step where keep (B,) is True, else the one before."""
+
+    def choose(new: Tensor, old: Tensor) -> Tensor:
+        return torch.where(keep[:, None], new, old)
+
+    layers = tuple(
+        tuple(choose(new, old) for new, old in zip(*pair, strict=True))
+        for pair in zip(after.layers, before.layers, strict=True)
+    )
+    readout = None if after.readout is None else choose(after.readout, before.readout)
+    return DecoderState(layers, readout)
+
+
+def _join(parts: list[StepOutput]) -> StepOutput:
+    """Join the outputs of runs of steps along T."""
+    if len(parts) == 1:
+        return parts[0]
+    return StepOutput(
+        torch.cat([part.readouts for part in parts], dim=1),
+        tuple(torch.cat(layer, dim=1) for layer in zip(*(part.hidden for part in parts), strict=True)),
+        None if parts[0].weights is None else torch.cat([part.weights for part in parts], dim=2),
+    )
+
+
+def _take(states: Tensor, order: Tensor) -> Tensor:
+    """Reorder states (B, L, D) along L by order (B, L)."""
+    return states.gather(1, order[..., None].expand_as(states))
+
+
+def _pick(states: Tensor, index: Tensor) -> Tensor:
+    """Return the state (B, D) at index (B,) of states (B, L, D)."""
+    return states[torch.arange(states.shape[0], device=states.device), index]
