@@ -5,6 +5,8 @@ Results go to stdout, progress to stderr.
 """
 
 import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -32,6 +34,151 @@ EXTRA_OF_MODULE = {
 @app.callback()
 def seq2seq_attn() -> None:
     """Sequence-to-sequence models with attention: train, translate, align, look inside."""
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where everything goes.")] = Path("build/demo"),
+    steps: Annotated[
+        int | None, typer.Option(min=0, envvar="DEMO_STEPS", help="Optimiser steps; 0 scores an untrained model.")
+    ] = None,
+    attention: Annotated[
+        str, typer.Option(envvar="DEMO_ATTENTION", help="additive or scaled_dot_product.")
+    ] = "additive",
+    seed: Annotated[int, typer.Option(help="Of weights, batches and dropout.")] = 1,
+) -> None:
+    """Do the main job on real text: train on the Greek New Testament, align, score, report."""
+    from hf_seq2seq_attn.training.demo import STEPS, run_demo
+
+    run_demo(output, STEPS if steps is None else steps, attention, seed)
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped recipe.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[FIELD=VALUE]...", help="E.g. training.max_steps=100.")
+    ] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The run directory.")] = ...,  # type: ignore[assignment]
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is there.")] = False,
+) -> None:
+    """Train a model by a recipe and leave a folder that AutoModelForSeq2SeqLM loads."""
+    from hf_seq2seq_attn.training.recipe import load_recipe
+    from hf_seq2seq_attn.training.train import train
+
+    print(train(load_recipe(recipe, overrides or []), output, overwrite=overwrite).run_dir)
+
+
+@app.command()
+def translate(
+    model: Annotated[str, typer.Argument(help="Folder or Hub id of any encoder-decoder.")],
+    file: Annotated[Path | None, typer.Argument(help="Text, one sentence a line; default: stdin.")] = None,
+    beams: Annotated[int, typer.Option(min=1, help="1 is greedy.")] = 4,
+    n_best: Annotated[int, typer.Option(min=1, help="Above 1: Moses lines, `id ||| text ||| score`.")] = 1,
+    batch_size: Annotated[int, typer.Option(min=1, help="Sentences in one pass.")] = 32,
+) -> None:
+    """Translate line by line to stdout: N lines in, N lines out, blank ones kept."""
+    from hf_seq2seq_attn.translation import translate_file
+
+    translate_file(model, file, num_beams=beams, n_best=n_best, batch_size=batch_size)
+
+
+@app.command()
+def align(
+    model: Annotated[str, typer.Argument(help="Folder or Hub id of any encoder-decoder.")],
+    source: Annotated[Path, typer.Argument(help="Source text, one sentence a line.")],
+    target: Annotated[Path, typer.Argument(help="Target text, line N belongs to line N of SOURCE.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Pharaoh file; default: stdout.")] = None,
+    align_with: Annotated[str | None, typer.Option(help="Rows: input or output; default: the model's own.")] = None,
+    specials: Annotated[str, typer.Option(help="Weight on end tokens and tags: mask, renormalise or null.")] = "mask",
+    subwords: Annotated[str, typer.Option(help="From sub-words to words: matrix or links.")] = "matrix",
+    layer: Annotated[int | None, typer.Option(help="Decoder layer; default: the model's own, else the last.")] = None,
+    heads: Annotated[str, typer.Option(help="Numbers with commas; auto: the model's own, else their mean.")] = "auto",
+    links: Annotated[str, typer.Option(help="argmax, mutual or threshold:X.")] = "argmax",
+    batch_size: Annotated[int, typer.Option(min=1, help="Sentence pairs in one pass.")] = 32,
+) -> None:
+    """Align words by a model's cross-attention: N lines in, N lines of links out."""
+    from hf_seq2seq_attn.probing.commands import align_files
+
+    align_files(
+        model,
+        source,
+        target,
+        output,
+        align_with=align_with,
+        specials=specials,
+        subwords=subwords,
+        layer=layer,
+        heads=heads,
+        links=links,
+        batch_size=batch_size,
+    )
+
+
+@app.command()
+def score(
+    links: Annotated[Path, typer.Argument(help="Links to score, Pharaoh or TALP (*.talp).")],
+    gold: Annotated[Path, typer.Argument(help="Manual links: i-j sure, ipj possible.")],
+    links_base: Annotated[
+        int | None, typer.Option(min=0, max=1, help="What LINKS counts from; default: found.")
+    ] = None,
+    gold_base: Annotated[int | None, typer.Option(min=0, max=1, help="What GOLD counts from; default: found.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Score links against manual ones: AER with a 95% interval, precision, recall, F1."""
+    from hf_seq2seq_attn.probing.commands import score_files
+
+    score_files(links, gold, links_base=links_base, gold_base=gold_base, as_json=as_json)
+
+
+@app.command()
+def symmetrize(
+    forward: Annotated[Path, typer.Argument(help="Links of the source-to-target model.")],
+    reverse: Annotated[Path, typer.Argument(help="Links of the target-to-source model, source word first.")],
+    method: Annotated[
+        str, typer.Option("-m", "--method", help="intersection, union, grow-diag[-final[-and]]-moses or -lilt.")
+    ],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Pharaoh file; default: stdout.")] = None,
+    flip_reverse: Annotated[bool, typer.Option("--flip-reverse", help="REVERSE has the target word first.")] = False,
+) -> None:
+    """Combine the links of two directions."""
+    from hf_seq2seq_attn.probing.commands import symmetrize_files
+
+    symmetrize_files(forward, reverse, method, output, flip_reverse=flip_reverse)
+
+
+@app.command()
+def view(
+    model: Annotated[str, typer.Argument(help="Folder or Hub id of any encoder-decoder.")],
+    source: Annotated[Path, typer.Argument(help="Source text, one sentence a line.")],
+    target: Annotated[Path, typer.Argument(help="Target text, line N belongs to line N of SOURCE.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help=".html for every pair; .svg, .png, .pdf for one.")],
+    gold: Annotated[Path | None, typer.Option(help="Manual links to draw over the map.")] = None,
+    sentence: Annotated[int, typer.Option(min=1, help="Which line a picture shows.")] = 1,
+    align_with: Annotated[str | None, typer.Option(help="Rows: input or output; default: the model's own.")] = None,
+    specials: Annotated[str, typer.Option(help="Weight on end tokens and tags: mask, renormalise or null.")] = "mask",
+    layer: Annotated[int | None, typer.Option(help="Decoder layer; default: the model's own, else the last.")] = None,
+    heads: Annotated[str, typer.Option(help="Numbers with commas; auto: the model's own, else their mean.")] = "auto",
+    links: Annotated[str, typer.Option(help="argmax, mutual or threshold:X.")] = "argmax",
+    batch_size: Annotated[int, typer.Option(min=1, help="Sentence pairs in one pass.")] = 32,
+) -> None:
+    """Draw what each target word looks at, as one offline HTML page or as a picture."""
+    from hf_seq2seq_attn.probing.commands import view_files
+
+    view_files(
+        model,
+        source,
+        target,
+        output,
+        gold=gold,
+        sentence=sentence,
+        align_with=align_with,
+        specials=specials,
+        layer=layer,
+        heads=heads,
+        links=links,
+        batch_size=batch_size,
+    )
 
 
 def main() -> None:

@@ -175,14 +175,19 @@ class Seq2SeqAttnConfig(PreTrainedConfig):
         if self.cross_attention_type == "none":
             if not self.decoder_is_recurrent:
                 self._refuse(
-                    "cross_attention_type", "needs a recurrent decoder; set decoder_type to gru or lstm, or choose an attention"
+                    "cross_attention_type",
+                    "needs a recurrent decoder; set decoder_type to gru or lstm, or choose an attention",
                 )
             return
         heads, width = self.cross_attention_heads or 1, self.cross_attention_dim or self.d_model
         if width % heads:
-            self._refuse("cross_attention_dim", f"is {width}, which must be a multiple of cross_attention_heads={heads}")
+            self._refuse(
+                "cross_attention_dim", f"is {width}, which must be a multiple of cross_attention_heads={heads}"
+            )
         if self.project_values is False and heads > 1:
-            self._refuse("project_values", f"needs one head, but cross_attention_heads={heads}; set it to True or use one head")
+            self._refuse(
+                "project_values", f"needs one head, but cross_attention_heads={heads}; set it to True or use one head"
+            )
         if self.project_values and self.d_model % heads:
             self._refuse("d_model", f"must be a multiple of cross_attention_heads={heads} to split the values")
 
@@ -190,7 +195,7 @@ class Seq2SeqAttnConfig(PreTrainedConfig):
         if self.input_feeding and self.attend_with == "previous_state":
             self._refuse(
                 "input_feeding",
-                "clashes with attend_with='previous_state', which feeds the context itself; use attend_with='current_state'",
+                "clashes with attend_with='previous_state', which feeds the context itself; use 'current_state'",
             )
 
     def _check_vocabularies(self) -> None:
@@ -198,11 +203,16 @@ class Seq2SeqAttnConfig(PreTrainedConfig):
         if self.share_encoder_decoder_embeddings and target_size != self.vocab_size:
             self._refuse(
                 "decoder_vocab_size",
-                f"differs from vocab_size={self.vocab_size}; set share_encoder_decoder_embeddings=False for two vocabularies",
+                f"is not vocab_size={self.vocab_size}; set share_encoder_decoder_embeddings=False for two vocabularies",
             )
         if self.decoder_start_token_id is None:
-            self._refuse("decoder_start_token_id", "is needed: the token that the decoder reads first (often bos or pad)")
-        for field, size in (("decoder_start_token_id", target_size), ("pad_token_id", min(self.vocab_size, target_size))):
+            self._refuse(
+                "decoder_start_token_id", "is needed: the token that the decoder reads first (often bos or pad)"
+            )
+        for field, size in (
+            ("decoder_start_token_id", target_size),
+            ("pad_token_id", min(self.vocab_size, target_size)),
+        ):
             value = getattr(self, field)
             if value is not None and not 0 <= value < size:
                 self._refuse(field, f"must lie in the vocabulary, 0 to {size - 1}")
@@ -281,7 +291,9 @@ class Seq2SeqAttnConfig(PreTrainedConfig):
         for name in unknown:
             near = get_close_matches(name, known, n=1, cutoff=0.8)
             if near and name not in known and not hasattr(type(self), name):
-                raise ValueError(f"{name}={unknown[name]!r} is not a field of {type(self).__name__}; did you mean {near[0]!r}?")
+                raise ValueError(
+                    f"{name}={unknown[name]!r} is not a field of {type(self).__name__}; did you mean {near[0]!r}?"
+                )
 
     def _refuse(self, field: str, why: str) -> None:
         raise ValueError(f"{type(self).__name__}: {field}={getattr(self, field)!r} {why}")

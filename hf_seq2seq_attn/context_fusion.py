@@ -20,7 +20,8 @@ class ContextFusion(nn.Module):
             raise ValueError(f"context_fusion={kind!r}: must be one of concat, add, gate")
         if kind != "concat" and state_dim != context_dim:
             raise ValueError(
-                f"context_fusion={kind!r} needs state and context of one width, got {state_dim} and {context_dim}; use concat"
+                f"context_fusion={kind!r} needs state and context of one width, not {state_dim} and {context_dim}; "
+                "use concat"
             )
         self.kind = kind
         self.gate_proj = nn.Linear(state_dim + context_dim, state_dim) if kind == "gate" else None

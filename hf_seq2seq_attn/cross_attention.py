@@ -97,9 +97,7 @@ class Attention(nn.Module):
             readable = F.pad(readable, (1, 0), value=True)
         return readable[:, None, None, :]
 
-    def forward(
-        self, query: Tensor, memory: Memory, output_weights: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, query: Tensor, memory: Memory, output_weights: bool = False) -> tuple[Tensor, Tensor | None]:
         """Attend with query (B, T, query_dim).
 
         Returns:

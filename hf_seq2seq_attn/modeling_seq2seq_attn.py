@@ -1,5 +1,6 @@
 """The models as Hugging Face knows them: base class, encoder-decoder, and the one that generates."""
 
+import copy
 from typing import Any
 
 import torch
@@ -93,13 +94,15 @@ class Seq2SeqAttnModel(Seq2SeqAttnPreTrainedModel):
             self.decoder = RecurrentDecoder(config, cross_attention(config))
         else:
             self.decoder = TransformerDecoder(config, [cross_attention(config) for _ in range(config.decoder_layers)])
+        if config.share_encoder_decoder_embeddings:
+            self._tied_weights_keys = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}
         self.post_init()
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """Return target -> source of shared tables; the two embeddings are shared whether the output layer is or not."""
-        if all_submodels or not self.config.share_encoder_decoder_embeddings:
+        """Return target -> source of the shared table: the sides share it whether the output layer does or not."""
+        if all_submodels:
             return super().get_expanded_tied_weights_keys(all_submodels)
-        return {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}
+        return dict(self._tied_weights_keys or {})
 
     def get_input_embeddings(self) -> nn.Embedding:
         """Return the source's embedding table (both sides' if shared)."""
@@ -129,7 +132,8 @@ class Seq2SeqAttnModel(Seq2SeqAttnPreTrainedModel):
         """Encode the source and run the decoder over its inputs.
 
         Args:
-            input_ids: (B, S) source tokens; `attention_mask` (B, S), 1 = read. Without a mask, padding tokens are masked.
+            input_ids: (B, S) source tokens.
+            attention_mask: (B, S), 1 = read. None = all but padding tokens.
             decoder_input_ids: (B, T) target tokens, starting with `decoder_start_token_id`.
             decoder_attention_mask: (B, past + T), 1 = real.
             encoder_outputs, cache: From an earlier call, to go on from.
@@ -187,19 +191,14 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
         super().__init__(config)
         self.model = Seq2SeqAttnModel(config)
         self.lm_head = nn.Linear(config.d_model, config.decoder_vocab_size, bias=False)
+        table = "encoder" if config.share_encoder_decoder_embeddings else "decoder"
+        self._tied_weights_keys = {"lm_head.weight": f"model.{table}.embed_tokens.weight"}
         # A state cannot be rolled back: assisted generation asks this flag and refuses in words.
         self._is_stateful = config.decoder_is_recurrent
         self.post_init()
 
-    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """Return target -> source of shared tables."""
-        if all_submodels or not self.config.tie_word_embeddings:
-            return super().get_expanded_tied_weights_keys(all_submodels)
-        side = "encoder" if self.config.share_encoder_decoder_embeddings else "decoder"
-        return {"lm_head.weight": f"model.{side}.embed_tokens.weight"}
-
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """Return decoder inputs (B, T) for labels (B, T): the start token, then the labels but the last; -100 is padding."""
+        """Return decoder inputs (B, T) for labels (B, T): start token, then labels but the last; -100 -> padding."""
         config = self.config
         if config.pad_token_id is None:
             raise ValueError("pad_token_id=None: labels cannot be shifted without it; set it in the config")
@@ -277,6 +276,12 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
         self.tie_weights()
         return self.model.decoder.embed_tokens
 
+    def compute_transition_scores(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Do what the library does, with the target's vocabulary size where it would take the source's."""
+        decoder_view = copy.copy(self)
+        decoder_view.config = self.config.get_text_config(decoder=True)
+        return GenerationMixin.compute_transition_scores(decoder_view, *args, **kwargs)
+
     def _resize_token_embeddings(self, new_num_tokens: int, *args: Any, **kwargs: Any) -> nn.Embedding:
         if self.config.share_encoder_decoder_embeddings:
             embeddings = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)
@@ -311,6 +316,25 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
             model_kwargs["cache"]._is_user_defined = True
         elif generation_config.use_cache is not False:
             model_kwargs["cache"] = RecurrentCache(self.config.decoder_layers)
+
+    def _prefill(
+        self,
+        input_ids: Tensor,
+        generation_config: GenerationConfig,
+        model_kwargs: dict[str, Any],
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Read only what a given cache has not read yet.
+
+        The library does so where a mask tells it that the decoder inputs are the whole sequence. It asks no mask of
+        an encoder-decoder, and would read the first tokens twice.
+        """
+        cache = model_kwargs.get("cache")
+        read = 0 if cache is None else cache.get_seq_length()
+        if model_kwargs.get("decoder_attention_mask") is None and 0 < read < input_ids.shape[1]:
+            generation_config._mask_length = input_ids.shape[1]
+        return super()._prefill(input_ids, generation_config, model_kwargs, *args, **kwargs)
 
 
 __all__ = ["Seq2SeqAttnForConditionalGeneration", "Seq2SeqAttnModel", "Seq2SeqAttnPreTrainedModel"]

@@ -142,10 +142,10 @@ class RecurrentDecoder(Side):
         Where `attention_mask` (B, T or past + T) is 0 the state stands still.
         """
         inputs = self.embed(input_ids, inputs_embeds)
-        if cache is None:
-            cache = RecurrentCache(len(self.layers)) if use_cache else None
-        else:
-            cache = check_cache(cache)
+        if cache is not None:
+            check_cache(cache)
+        elif use_cache:
+            cache = RecurrentCache(len(self.layers))
         keep = None if attention_mask is None else attention_mask[:, -inputs.shape[1] :].bool()
         memory = self._memory(encoder_hidden_states, encoder_attention_mask, cache)
         state = self._state(encoder_hidden_states, encoder_attention_mask, cache)
@@ -280,7 +280,7 @@ class RecurrentDecoder(Side):
 
 
 def _advance(layer: nn.Module, inputs: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Run one layer over inputs (B, T, width) from a state of (B, D) tensors; return its h's (B, T, D) and the last state."""
+    """Run one layer over inputs (B, T, width) from a state of (B, D) tensors; return h (B, T, D) and the last state."""
     # torch wants (layers, B, D), and a bare tensor for a GRU.
     stacked = tuple(part[None].contiguous() for part in state)
     hidden, last = layer(inputs, stacked if len(stacked) > 1 else stacked[0])

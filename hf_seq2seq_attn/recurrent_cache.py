@@ -101,17 +101,14 @@ class RecurrentCache(EncoderDecoderCache):
             )
 
 
-def check_cache(cache: object) -> RecurrentCache:
-    """Return the cache if a recurrent decoder can use it.
+def check_cache(cache: object) -> None:
+    """Refuse a cache that a recurrent decoder cannot use.
 
     Raises:
         TypeError: any other kind, e.g. a DynamicCache, whose keys a recurrent decoder would silently ignore.
     """
     if not isinstance(cache, RecurrentCache):
         raise TypeError(
-            f"a recurrent decoder carries states, not keys: cache must be a RecurrentCache, got {type(cache).__name__}; "
-            "leave it out and pass on the one that the model returns"
+            f"a recurrent decoder carries states, not keys: cache must be a RecurrentCache, not "
+            f"{type(cache).__name__}; leave it out, or pass on the one that the model returned"
         )
-    return cache
-
-

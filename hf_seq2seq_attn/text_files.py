@@ -6,14 +6,14 @@ from pathlib import Path
 
 
 class InputError(ValueError):
-    """Bad input from the user. The message reads `FILE:LINE: what is wrong; what to do` and the command exits with 2."""
+    """Bad input from the user: the message reads `FILE:LINE: what is wrong; what to do`, the command exits with 2."""
 
 
 def read_lines(path: str | Path) -> list[str]:
     """Return the lines of a UTF-8 text file (plain or `.gz`), without line ends, blank lines kept.
 
-    A byte order mark and CRLF line ends are taken off. Only `\\n` and `\\r\\n` end a line: a form feed or U+2028 inside a
-    sentence does not, so that line numbers agree with `wc -l` and with aligned files.
+    A byte order mark and CRLF line ends are taken off. Only `\\n` and `\\r\\n` end a line: a form feed or U+2028 inside
+    a sentence does not, so that line numbers agree with `wc -l` and with aligned files.
 
     Raises:
         InputError: the file is missing, cannot be read, or is not UTF-8 (naming the line).

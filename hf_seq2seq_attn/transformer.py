@@ -48,9 +48,7 @@ class Residual(nn.Module):
 def self_attention(config: Seq2SeqAttnConfig, heads: int) -> ScaledDotProductAttention:
     """Return the self-attention of one layer: always scaled dot product, whatever the cross-attention."""
     width = config.d_model
-    return ScaledDotProductAttention(
-        width, width, width, heads=heads, dropout=config.attention_dropout, config=config
-    )
+    return ScaledDotProductAttention(width, width, width, heads=heads, dropout=config.attention_dropout, config=config)
 
 
 class EncoderLayer(GradientCheckpointingLayer):
@@ -68,9 +66,7 @@ class EncoderLayer(GradientCheckpointingLayer):
     ) -> tuple[Tensor, Tensor | None]:
         """Return states (B, S, D) and, if asked for, the self-attention weights (B, H, S, S)."""
         inputs = self.self_attn_residual.before(states)
-        change, weights = self.self_attn(
-            inputs, self.self_attn.remember(inputs, attention_mask), output_attentions
-        )
+        change, weights = self.self_attn(inputs, self.self_attn.remember(inputs, attention_mask), output_attentions)
         states = self.self_attn_residual.after(states, change)
         change = self.feed_forward(self.feed_forward_residual.before(states))
         return self.feed_forward_residual.after(states, change), weights
@@ -162,8 +158,8 @@ class TransformerSide(Side):
         if past + length > self.config.max_position_embeddings:
             raise ValueError(
                 f"a sequence of {past + length} tokens is longer than "
-                f"max_position_embeddings={self.config.max_position_embeddings}; shorten it, or train a model with more "
-                "positions or with position_embedding_type='sinusoidal'"
+                f"max_position_embeddings={self.config.max_position_embeddings}; shorten it, or train a model with "
+                "more positions or with position_embedding_type='sinusoidal'"
             )
         return embedded + self.embed_positions(positions)
 

@@ -1,5 +1,6 @@
 """Translate sentences with any Hugging Face encoder-decoder: N in, N out, in order."""
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, Literal, overload
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from .text_files import InputError
+from .text_files import InputError, read_lines
 
 LIMIT_FACTOR, LIMIT_EXTRA = 2, 10
 
@@ -19,6 +20,14 @@ class Hypothesis:
 
     text: str
     score: float
+
+
+class SentenceTooLongError(ValueError):
+    """A sentence has more tokens than the model has positions; `number` counts sentences from 1."""
+
+    def __init__(self, number: int, tokens: int, positions: int) -> None:
+        super().__init__(f"sentence {number} has {tokens} tokens, the model {positions} positions; split it")
+        self.number = number
 
 
 @overload
@@ -77,10 +86,12 @@ def translate(
         generation: further arguments for `generate`, e.g. length_penalty or forced_bos_token_id.
 
     Returns:
-        One string for each sentence; or, with num_return_sequences above 1, one list of hypotheses for each.
+        One string for each sentence; or, with num_return_sequences above 1, one list of hypotheses for each (of one
+        blank hypothesis for a blank sentence).
 
     Raises:
-        ValueError: not an encoder-decoder, more hypotheses than beams, or a sentence longer than the model's positions.
+        ValueError: not an encoder-decoder, or more hypotheses than beams.
+        SentenceTooLongError: a sentence longer than the model's positions.
     """
     if not model.config.is_encoder_decoder:
         raise ValueError(f"{type(model).__name__} is not an encoder-decoder; translate needs one")
@@ -93,8 +104,8 @@ def translate(
     positions = _positions(model)
     for number, ids in enumerate(encoded, start=1):
         if positions and len(ids) > positions:
-            raise ValueError(f"sentence {number} has {len(ids)} tokens, the model {positions} positions; split it")
-    results = [[Hypothesis("", 0.0)] * num_return_sequences for _ in lines]
+            raise SentenceTooLongError(number, len(ids), positions)
+    results = [[Hypothesis("", 0.0)] for _ in lines]
     order = sorted((i for i, line in enumerate(lines) if line), key=lambda i: len(encoded[i]), reverse=True)
     was_training = model.training
     model.eval()
@@ -122,6 +133,44 @@ def translate(
     return [best.text for best, *_ in results] if num_return_sequences == 1 else results
 
 
+def translate_file(
+    model_name: str | Path, path: str | Path | None, *, num_beams: int = 4, n_best: int = 1, batch_size: int = 32
+) -> None:
+    """Translate a text file, or standard input where `path` is None, to standard output; progress goes to stderr.
+
+    With `n_best` above 1 the lines are Moses n-best lines, `id ||| text ||| score`, ids counted from 0.
+
+    Raises:
+        InputError: a bad file or model, more hypotheses than beams, or a line too long for the model.
+    """
+    if n_best > num_beams:
+        raise InputError(f"--n-best {n_best}: {num_beams} beams give no more than {num_beams}; raise --beams")
+    lines = _read_stdin() if path is None else read_lines(path)
+    model, tokenizer = load_seq2seq(model_name)
+
+    def report(done: int, total: int) -> None:
+        print(f"\rtranslated {done}/{total}", end="\n" if done == total else "", file=sys.stderr, flush=True)
+
+    try:
+        results: list[Any] = translate(
+            model,
+            tokenizer,
+            lines,
+            num_beams=num_beams,
+            batch_size=batch_size,
+            num_return_sequences=n_best,
+            progress=report,
+        )
+    except SentenceTooLongError as error:
+        raise InputError(f"{path or 'stdin'}:{error.number}: {error}") from error
+    for number, result in enumerate(results):
+        if n_best == 1:
+            print(result)
+        else:
+            for hypothesis in result:
+                print(f"{number} ||| {hypothesis.text} ||| {hypothesis.score:.4f}")
+
+
 def load_seq2seq(name_or_path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a model and its tokenizer from a folder or from the Hub, on the accelerator if there is one.
 
@@ -135,10 +184,23 @@ def load_seq2seq(name_or_path: str | Path) -> tuple[PreTrainedModel, PreTrainedT
         tokenizer = AutoTokenizer.from_pretrained(name_or_path)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise InputError(f"{name_or_path}: no encoder-decoder with its tokenizer here ({reason}); check the path") from error
+        raise InputError(
+            f"{name_or_path}: no encoder-decoder with its tokenizer here ({reason}); check the path"
+        ) from error
     if torch.accelerator.is_available():
         model.to(torch.accelerator.current_accelerator())
     return model.eval(), tokenizer
+
+
+def _read_stdin() -> list[str]:
+    """Return the lines of standard input as `read_lines` does those of a file."""
+    raw = sys.stdin.buffer.read()
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise InputError(f"stdin:{line}: not UTF-8; convert it, e.g. with iconv -t utf-8") from error
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
 
 @torch.inference_mode()
