@@ -67,8 +67,10 @@ class Seq2SeqAttnConfig(PreTrainedConfig):
             rows where the target word is decoder `input` or `output`, the decoder layer, the heads to average.
         encoder_layers, decoder_layers, encoder_attention_heads, decoder_attention_heads, encoder_ffn_dim,
         decoder_ffn_dim, dropout, attention_dropout, activation_function, max_position_embeddings,
-        position_embedding_type (`sinusoidal` or `learned`), scale_embedding, normalize_before (pre-norm layers):
-            as in other HF encoder-decoders.
+        position_embedding_type (`sinusoidal` or `learned`), normalize_before (pre-norm layers): as in other HF
+            encoder-decoders.
+        scale_embedding: Multiply embeddings by sqrt(d_model); None = on Transformer sides, where positions of that
+            size are added, and not on recurrent ones, whose gates it would saturate.
         share_encoder_decoder_embeddings: One embedding table for both sides (needs one vocabulary).
         tie_word_embeddings: The output layer reuses the decoder's embedding table.
         init_std: Standard deviation of initial linear and embedding weights.
@@ -114,7 +116,7 @@ class Seq2SeqAttnConfig(PreTrainedConfig):
     activation_function: str = "relu"
     max_position_embeddings: int = 1024
     position_embedding_type: str = "sinusoidal"
-    scale_embedding: bool = True
+    scale_embedding: bool | None = None
     normalize_before: bool = False
     share_encoder_decoder_embeddings: bool = True
     tie_word_embeddings: bool = True

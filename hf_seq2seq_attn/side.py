@@ -14,11 +14,14 @@ class Side(nn.Module):
 
     _gradient_checkpointing_func: Callable  # set by the library when it turns checkpointing on
 
+    adds_positions = False
+
     def __init__(self, config: Seq2SeqAttnConfig, vocab_size: int) -> None:
         super().__init__()
         self.config = config
+        scaled = self.adds_positions if config.scale_embedding is None else config.scale_embedding
         self.embed_tokens = nn.Embedding(vocab_size, config.d_model, config.pad_token_id)
-        self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
+        self.embed_scale = math.sqrt(config.d_model) if scaled else 1.0
         self.dropout = nn.Dropout(config.dropout)
         self.gradient_checkpointing = False
 

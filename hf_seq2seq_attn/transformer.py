@@ -130,6 +130,8 @@ class DecoderLayer(GradientCheckpointingLayer):
 class TransformerSide(Side):
     """Embeddings with positions, and the norm that pre-norm layers need at the end."""
 
+    adds_positions = True
+
     def __init__(self, config: Seq2SeqAttnConfig, vocab_size: int) -> None:
         super().__init__(config, vocab_size)
         learned = config.position_embedding_type == "learned"

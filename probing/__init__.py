@@ -1,0 +1,74 @@
+"""From a model to alignments, scores and pictures; works on any Hugging Face encoder-decoder.
+
+Vocabulary: a link is a pair `(i, j)`, 0-based, source word first; a sentence's links are a frozenset of them. A
+sentence is a raw string or a list of words. `matplotlib` is imported only by the functions that draw with it.
+"""
+
+from .alignment import align, alignment_heads
+from .baselines import Ibm1, diagonal_links
+from .extraction import ROWS, AttentionMaps, SentenceError, default_rows, extract, row_offset
+from .formats import Gold, LinkFile, format_links, read_gold, read_link_file, read_links, write_atomically, write_links
+from .heatmap import PICTURE_SUFFIXES, draw_heatmap, save_heatmap
+from .heatmap_svg import HEATMAP_CSS, SentenceView, heatmap_svg, legend_svg
+from .links import (
+    SYMMETRIZATIONS,
+    Link,
+    Links,
+    argmax_links,
+    extract_links,
+    mutual_links,
+    reverse_links,
+    symmetrize,
+    threshold_links,
+)
+from .scores import AlignmentScore, score_links
+from .tokens import Sentence, TokenizedText
+from .view import write_view
+from .words import SPECIALS, SUBWORDS, WordMatrix, to_word_links, to_words
+
+__all__ = [
+    "align",
+    "alignment_heads",
+    "extract",
+    "AttentionMaps",
+    "TokenizedText",
+    "Sentence",
+    "SentenceError",
+    "ROWS",
+    "default_rows",
+    "row_offset",
+    "to_words",
+    "to_word_links",
+    "WordMatrix",
+    "SPECIALS",
+    "SUBWORDS",
+    "Link",
+    "Links",
+    "argmax_links",
+    "mutual_links",
+    "threshold_links",
+    "extract_links",
+    "reverse_links",
+    "symmetrize",
+    "SYMMETRIZATIONS",
+    "Gold",
+    "LinkFile",
+    "read_gold",
+    "read_links",
+    "read_link_file",
+    "write_links",
+    "write_atomically",
+    "format_links",
+    "AlignmentScore",
+    "score_links",
+    "diagonal_links",
+    "Ibm1",
+    "draw_heatmap",
+    "save_heatmap",
+    "PICTURE_SUFFIXES",
+    "SentenceView",
+    "heatmap_svg",
+    "legend_svg",
+    "HEATMAP_CSS",
+    "write_view",
+]

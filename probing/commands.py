@@ -1,0 +1,233 @@
+"""What the probing commands do with files. Results go to files or stdout, progress and remarks to stderr."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from hf_seq2seq_attn.text_files import InputError, read_aligned
+
+from .alignment import align, alignment_heads, check_choices
+from .extraction import SentenceError, default_rows, extract
+from .formats import Gold, LinkFile, format_links, read_link_file, write_links
+from .heatmap import PICTURE_SUFFIXES, save_heatmap
+from .heatmap_svg import SentenceView
+from .links import Links, extract_links, reverse_links, symmetrize
+from .scores import AlignmentScore, score_links
+from .view import write_view
+from .words import to_words
+
+
+def align_files(
+    model_name: str,
+    source: Path,
+    target: Path,
+    output: Path | None,
+    *,
+    align_with: str | None,
+    layer: int | None,
+    heads: str,
+    specials: str,
+    subwords: str,
+    links: str,
+    batch_size: int,
+) -> None:
+    """Align two text files and write one line of Pharaoh links for each pair, to `output` or stdout."""
+    from hf_seq2seq_attn.translation import load_seq2seq
+
+    sources, targets = read_aligned(source, target)
+    with _bad_values_refused(source, target):
+        chosen = parse_heads(heads)
+        check_choices(align_with, specials, subwords, links)
+        model, tokenizer = load_seq2seq(model_name)
+        with _progress("aligning") as progress:
+            found = align(
+                model,
+                tokenizer,
+                sources,
+                targets,
+                align_with=align_with,
+                layer=layer,
+                heads=chosen,
+                specials=specials,
+                subwords=subwords,
+                links=links,
+                batch_size=batch_size,
+                progress=progress,
+            )
+    _write(found, output)
+    note = _describe(model, align_with, layer, chosen, specials)
+    _remark(f"{len(found)} pairs, {sum(map(len, found))} links; {note}, sub-words {subwords}, links {links}")
+
+
+def score_files(
+    links: Path, gold: Path, *, links_base: int | None, gold_base: int | None, as_json: bool
+) -> AlignmentScore:
+    """Score a file of links against a file of manual links and print the result."""
+    ours, manual = _read(links, links_base), _read(gold, gold_base)
+    _same_lines(links, ours, gold, manual)
+    score = score_links(
+        [sentence.possible for sentence in ours.sentences],
+        manual.sentences,
+        base={"links": ours.base, "gold": manual.base},
+    )
+    if as_json:
+        print(json.dumps(score.as_dict()))
+    else:
+        low, high = score.ci95
+        print(f"AER        {score.aer:.4f}   (95% {low:.4f} to {high:.4f})")
+        print(f"precision  {score.precision:.4f}")
+        print(f"recall     {score.recall:.4f}")
+        print(f"F1         {score.f1:.4f}")
+        print(f"{score.links} links; gold: {score.sure} sure, {score.possible} possible; {score.sentences} sentences")
+    return score
+
+
+def symmetrize_files(forward: Path, reverse: Path, method: str, output: Path | None, *, flip_reverse: bool) -> None:
+    """Combine the link files of two directions and write the result to `output` or stdout."""
+    one, other = _read(forward, None), _read(reverse, None)
+    _same_lines(forward, one, reverse, other)
+    with _bad_values_refused():
+        combined = [
+            symmetrize(f.possible, reverse_links(r.possible) if flip_reverse else r.possible, method)
+            for f, r in zip(one.sentences, other.sentences, strict=True)
+        ]
+    _write(combined, output)
+    _remark(f"{len(combined)} pairs, {sum(map(len, combined))} links; {method}")
+
+
+def view_files(
+    model_name: str,
+    source: Path,
+    target: Path,
+    output: Path,
+    *,
+    gold: Path | None,
+    sentence: int,
+    align_with: str | None,
+    layer: int | None,
+    heads: str,
+    specials: str,
+    links: str,
+    batch_size: int,
+) -> None:
+    """Draw the heat maps of two text files: every pair as one HTML page, or one pair as a picture."""
+    from hf_seq2seq_attn.translation import load_seq2seq
+
+    if output.suffix not in (".html", *PICTURE_SUFFIXES):
+        raise InputError(f"{output}: allowed suffixes are .html, {', '.join(PICTURE_SUFFIXES)}; rename the output")
+    sources, targets = read_aligned(source, target)
+    manual: list[Gold | None] = [None] * len(sources)
+    if gold is not None:
+        lengths = [[len(line.split()) for line in lines] for lines in (sources, targets)]
+        manual = list(_read(gold, None, *lengths).sentences)
+    if output.suffix != ".html":
+        if not 1 <= sentence <= len(sources):
+            raise InputError(f"{source}: has {len(sources)} lines, so there is no sentence {sentence}; choose another")
+        chosen_pair = slice(sentence - 1, sentence)
+        sources, targets, manual = sources[chosen_pair], targets[chosen_pair], manual[chosen_pair]
+    with _bad_values_refused(source, target):
+        chosen = parse_heads(heads)
+        check_choices(align_with, specials, "matrix", links)
+        model, tokenizer = load_seq2seq(model_name)
+        own_layer, own_heads = alignment_heads(model.config, layer, chosen)
+        views = []
+        with _progress("reading attention") as progress:
+            maps_of_pairs = extract(
+                model,
+                tokenizer,
+                sources,
+                targets,
+                align_with=align_with,
+                batch_size=batch_size,
+                layers=[own_layer],
+                heads=own_heads,
+            )
+            for maps, gold_links in zip(maps_of_pairs, manual, strict=True):
+                words = to_words(maps, specials=specials)
+                found = extract_links(words.weights, links, words.null)
+                views.append(SentenceView(maps.source_words, maps.target_words, words.weights, found, gold_links))
+                progress(len(views), len(sources))
+    note = _describe(model, align_with, layer, chosen, specials)
+    if output.suffix == ".html":
+        write_view(output, views, title=f"Attention of {model_name}", note=f"{len(views)} sentence pairs; {note}")
+    else:
+        view = views[0]
+        save_heatmap(output, view.matrix, view.source, view.target, view.gold, links=view.links)
+    _remark(f"{output}: {len(views)} pairs; {note}")
+
+
+def parse_heads(text: str) -> list[int] | None:
+    """Return the head numbers of `0,3`; None for `auto`, the config's heads or the mean of all.
+
+    Raises:
+        ValueError: neither.
+    """
+    if text == "auto":
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"heads is {text!r}; write auto or numbers with commas, e.g. 0,3") from None
+
+
+def _describe(model: object, align_with: str | None, layer: int | None, heads: list[int] | None, specials: str) -> str:
+    config = model.config  # type: ignore[attr-defined]
+    layer, chosen = alignment_heads(config, layer, heads)
+    name = "mean of all" if chosen is None else ",".join(map(str, chosen))
+    return f"rows {align_with or default_rows(config)}, layer {layer}, heads {name}, specials {specials}"
+
+
+def _read(path: Path, base: int | None, *lengths: Sequence[int]) -> LinkFile:
+    source_lengths, target_lengths = lengths or (None, None)
+    read = read_link_file(path, base=base, source_lengths=source_lengths, target_lengths=target_lengths)
+    if base is None and not read.certain and any(sentence.possible for sentence in read.sentences):
+        _remark(f"warning: {path}: {read.evidence}, counting from {read.base}; if that is wrong, give the base")
+    else:
+        _remark(f"{path}: counts from {read.base} ({read.evidence})")
+    return read
+
+
+def _same_lines(path: Path, one: LinkFile, other_path: Path, other: LinkFile) -> None:
+    if len(one.sentences) != len(other.sentences):
+        line = min(len(one.sentences), len(other.sentences)) + 1
+        raise InputError(
+            f"{path}:{line}: {len(one.sentences)} lines, but {other_path} has {len(other.sentences)}; "
+            "line N of one file must belong to line N of the other"
+        )
+
+
+def _write(found: Sequence[Links], output: Path | None) -> None:
+    if output is None:
+        sys.stdout.writelines(format_links(links) + "\n" for links in found)
+    else:
+        write_links(output, found)
+
+
+def _remark(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+@contextmanager
+def _bad_values_refused(source: Path | None = None, target: Path | None = None) -> Iterator[None]:
+    """Turn what the rooms say about bad values into bad input, with file and line where a sentence is meant."""
+    try:
+        yield
+    except InputError:
+        raise
+    except SentenceError as error:
+        raise InputError(f"{source if error.side == 'source' else target}:{error.number}: {error.what}") from error
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,153 @@
+"""The HTML view: self-contained, safe for any word, complete."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hf_seq2seq_attn.probing import HEATMAP_CSS, Gold, SentenceView, heatmap_svg, legend_svg, write_view
+
+EVIL = [
+    "</script><script>alert(1)</script>",
+    "<b onclick=x>",
+    "&amp;",
+    "\"'",
+    "{{data}}",
+    "<!--",
+    "",
+    "]]>",
+    "\u202eabc",
+    "\x00",
+]
+MATRIX = np.random.default_rng(0).dirichlet(np.ones(3), size=2)
+VIEW = SentenceView(
+    ["a", "b", "c"],
+    ["x", "y"],
+    MATRIX,
+    frozenset({(0, 0), (1, 1), (2, 0)}),
+    Gold(frozenset({(0, 0), (2, 1)}), frozenset({(1, 1), (0, 1)})),
+)
+
+
+class Page(HTMLParser):
+    """Collect tags and the text of elements with an id."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.inside: str | None = None
+        self.texts: dict[str, str] = {}
+        self.options: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        self.inside = dict(attrs).get("id") or tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = None
+
+    def handle_data(self, data: str) -> None:
+        if self.inside:
+            self.texts[self.inside] = self.texts.get(self.inside, "") + data
+
+
+def page_of(tmp_path: Path, sentences: list[SentenceView], **settings: str) -> tuple[str, Page]:
+    path = tmp_path / "view.html"
+    write_view(path, sentences, **settings)  # type: ignore[arg-type]
+    text = path.read_text(encoding="utf-8")
+    return text, Page(text)
+
+
+def test_marks_of_hit_false_and_missed_links() -> None:
+    assert VIEW.hits == {(0, 0), (1, 1)}
+    assert VIEW.false_links == {(2, 0)}
+    assert VIEW.misses == {(2, 1)}
+    svg = heatmap_svg(VIEW)
+    shapes = {kind: svg.count(f'class="hm-{kind}"') for kind in ("sure", "possible", "hit", "false", "miss", "link")}
+    assert shapes == {"sure": 2, "possible": 2, "hit": 2, "false": 1, "miss": 1, "link": 0}
+    elements = {kind: re.search(f'<(\\w+) class="hm-{kind}"([^>]*)', svg) for kind in ("hit", "false", "miss")}
+    drawn = [(match[1], re.sub(r"[\d.-]+", "", match[2])) for match in elements.values() if match]
+    assert len(set(drawn)) == 3
+
+
+def test_without_gold_links_are_plain() -> None:
+    svg = heatmap_svg(SentenceView(["a"], ["x"], np.ones((1, 1)), frozenset({(0, 0)})))
+    assert svg.count('class="hm-link"') == 1
+    assert "hm-hit" not in svg
+
+
+def test_cells_get_darker_with_weight_and_lie_in_their_column() -> None:
+    svg = heatmap_svg(SentenceView(["a", "b", "c"], ["x"], np.array([[1.0, 0.0, 0.2]])))
+    cells = re.findall(r'class="hm-heat" opacity="([\d.]+)" d="M(\d+) (\d+)h', svg)
+    assert [(column, row) for _, column, row in cells] == [("52", "0"), ("0", "0")]
+    assert float(cells[1][0]) == 1 > float(cells[0][0]) > 0
+
+
+def test_the_page_loads_nothing_and_holds_everything(tmp_path: Path) -> None:
+    text, page = page_of(tmp_path, [VIEW, SentenceView([], ["only"], np.zeros((1, 0)))], title="A <title>")
+    assert "http" not in text
+    assert not {name for name, _ in page.attributes} & {"src", "href"}
+    assert "url(" not in text
+    assert "@import" not in text
+    assert not {"link", "img", "iframe"} & set(page.tags)
+    assert page.tags.count("template") == page.tags.count("option") == 2
+    data = json.loads(page.texts["data"])
+    assert data[0]["source"] == ["a", "b", "c"]
+    assert data[0]["weights"] == np.rint(MATRIX * 1000).astype(int).tolist()
+    assert data[0]["kinds"] == {
+        "0-0": "hit",
+        "0-1": "possible gold",
+        "1-1": "hit",
+        "2-0": "false link",
+        "2-1": "missed",
+    }
+    assert data[0]["counts"] == [["hits", 2], ["false", 1], ["missed", 1]]
+    assert page.texts["title"] == page.texts["h1"] == "A <title>"
+    assert "prefers-color-scheme: dark" in text
+    assert HEATMAP_CSS in text
+
+
+def test_any_word_is_harmless(tmp_path: Path) -> None:
+    weights = np.full((len(EVIL), len(EVIL)), 1 / len(EVIL))
+    evil = SentenceView(EVIL, EVIL, weights)
+    harmless = SentenceView(["w"] * len(EVIL), ["w"] * len(EVIL), weights)
+    text, page = page_of(tmp_path, [evil], title=EVIL[0], note=EVIL[1])
+    assert page.tags == page_of(tmp_path, [harmless])[1].tags
+    assert "onclick" not in {name for name, _ in page.attributes}
+    data = json.loads(page.texts["data"])
+    assert data[0]["source"][:8] == EVIL[:8]
+    assert data[0]["source"][8:] == ["\ufffdabc", "\ufffd"]
+    assert "\u202e" not in text
+    assert "\x00" not in text
+
+
+def test_labels_are_whole_up_to_a_length_and_isolated() -> None:
+    svg = heatmap_svg(SentenceView(["w" * 40, "שָׁלוֹם"], ["日本語"], np.array([[0.5, 0.5]])))
+    assert f"\u2068{'w' * 23}…\u2069" in svg
+    assert "\u2068שָׁלוֹם\u2069" in svg
+    assert "\u2068日本語\u2069" in svg
+
+
+def test_an_empty_view_is_still_a_page(tmp_path: Path) -> None:
+    _, page = page_of(tmp_path, [])
+    assert json.loads(page.texts["data"]) == []
+
+
+def test_links_outside_the_sentence_are_refused() -> None:
+    with pytest.raises(ValueError, match="link 3-0 leaves its sentence of 1 source and 1 target words"):
+        SentenceView(["a"], ["x"], np.ones((1, 1)), frozenset({(3, 0)}))
+    with pytest.raises(ValueError, match=r"matrix has shape \(1, 1\)"):
+        SentenceView(["a", "b"], ["x"], np.ones((1, 1)))
+
+
+def test_legend_draws_each_mark() -> None:
+    drawn = {kind: legend_svg(kind) for kind in ("heat", "sure", "possible", "hit", "link", "false", "miss")}
+    assert len(set(drawn.values())) == len(drawn)
+    assert all(svg.startswith("<svg") and f"hm-{kind}" in svg for kind, svg in drawn.items())

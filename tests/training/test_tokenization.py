@@ -1,0 +1,83 @@
+import unicodedata
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from hf_seq2seq_attn.training.tokenization import KINDS, SPECIAL_TOKENS, train_tokenizer
+
+TEXTS = [
+    'don\'t stop (now), he said: "stop!"',
+    "καὶ ἐγένετο ἐν ταῖς ἡμέραις ἐκείναις",
+    "בְּרֵאשִׁ֖ית בָּרָ֣א אֱלֹהִ֑ים",
+    "我 喜欢 猫 。",
+    "two  spaces and a trailing one ",
+    "the end </s> is only text here, and so is <pad>",
+]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerFast:
+    folder = tmp_path_factory.mktemp(request.param)
+    train_tokenizer(TEXTS, vocab_size=160, kind=request.param).save_pretrained(folder)
+    assert sorted(path.suffix for path in folder.iterdir()) == [".json", ".json"]
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def test_special_tokens_have_the_first_ids_and_sentences_end_once(tokenizer: PreTrainedTokenizerFast) -> None:
+    assert tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS)) == [0, 1, 2, 3]
+    for text in TEXTS:
+        ids = tokenizer(text)["input_ids"]
+        assert ids[-1] == tokenizer.eos_token_id
+        assert ids.count(tokenizer.eos_token_id) == 1
+        assert tokenizer(text_target=text)["input_ids"] == ids
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_known_text_comes_back_exactly(tokenizer: PreTrainedTokenizerFast, text: str) -> None:
+    text = unicodedata.normalize("NFC", text)
+    assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
+
+
+def test_text_is_composed(tokenizer: PreTrainedTokenizerFast) -> None:
+    decomposed = unicodedata.normalize("NFD", "ἐγένετο")
+    assert decomposed != "ἐγένετο"
+    assert tokenizer(decomposed)["input_ids"] == tokenizer("ἐγένετο")["input_ids"]
+
+
+def test_word_ids_are_the_given_words(tokenizer: PreTrainedTokenizerFast) -> None:
+    words = ["don't", "(now),", "ἐκείναις", "בְּרֵאשִׁ֖ית", "喜欢", "xyz龘", "。", "</s>"]
+    word_ids = tokenizer(words, is_split_into_words=True).word_ids()
+    assert word_ids[-1] is None
+    assert sorted(set(word_ids[:-1])) == list(range(len(words)))
+    assert tokenizer(" ".join(words)).word_ids() == word_ids
+
+
+def test_a_word_of_unseen_characters_is_unknown_and_still_one_word(tokenizer: PreTrainedTokenizerFast) -> None:
+    encoding = tokenizer(["he", "龘龘", "said"], is_split_into_words=True)
+    positions = [p for p, word in enumerate(encoding.word_ids()) if word == 1]
+    assert tokenizer.unk_token_id in [encoding["input_ids"][p] for p in positions]
+    assert {word for word in encoding.word_ids() if word is not None} == {0, 1, 2}
+
+
+def test_bpe_is_the_same_every_time() -> None:
+    first, second = (train_tokenizer(TEXTS, vocab_size=160).backend_tokenizer.to_str() for _ in range(2))
+    assert first == second
+
+
+def test_lowercase_is_asked_for() -> None:
+    folded, exact = (train_tokenizer(["Ab aB"], vocab_size=20, lowercase=low) for low in (True, False))
+    assert folded("AB")["input_ids"] == folded("ab")["input_ids"]
+    assert exact("AB")["input_ids"] != exact("ab")["input_ids"]
+
+
+def test_bad_choices_are_refused_in_words() -> None:
+    with pytest.raises(ValueError, match=r"kind='wordpiece'.*bpe, unigram"):
+        train_tokenizer(["a"], vocab_size=10, kind="wordpiece")
+    with pytest.raises(ValueError, match="3 different characters, so it must be at least 8"):
+        train_tokenizer(["abc"], vocab_size=7)
+
+
+def test_saved_folder_needs_no_code_of_ours(tmp_path: Path) -> None:
+    train_tokenizer(TEXTS, vocab_size=160).save_pretrained(tmp_path)
+    assert not list(tmp_path.glob("*.py"))

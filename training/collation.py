@@ -1,0 +1,76 @@
+"""Collate encoded sentence pairs, with the links that guide attention."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+IGNORED_LABEL = -100
+GUIDE = "guide"
+"""The key of the links in a row and in a batch."""
+
+
+@dataclass
+class Seq2SeqCollator:
+    """Pad rows to one batch, on the right.
+
+    A row holds `input_ids` and `labels`, may hold `attention_mask`, and may hold `guide`: pairs
+    [label position t, source position s] at sub-word level (`data.project_links`). Other keys are left out.
+
+    The batch (B rows, S the longest source, T the longest target):
+        input_ids, attention_mask (B, S) int64: mask 1 = read, 0 = padding;
+        labels (B, T) int64: -100 on padding;
+        decoder_input_ids (B, T) int64: the model's own shift of the labels, so that label smoothing, for which the
+            Trainer takes the labels away, works;
+        guide (B, T, S) float32, only if a row has one: 1 where label t is linked to source token s, else 0.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    model: PreTrainedModel | None = None
+    pad_to_multiple_of: int | None = None
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+        pad = self.tokenizer.pad_token_id
+        if pad is None:
+            raise ValueError("the tokenizer has no pad_token; set tokenizer.pad_token before collating")
+        sources = [list(row["input_ids"]) for row in rows]
+        masks = [list(row.get("attention_mask") or [1] * len(row["input_ids"])) for row in rows]
+        batch = {
+            "input_ids": self._stack(sources, pad),
+            "attention_mask": self._stack(masks, 0),
+            "labels": self._stack([list(row["labels"]) for row in rows], IGNORED_LABEL),
+        }
+        if self.model is not None and hasattr(self.model, "prepare_decoder_input_ids_from_labels"):
+            prepare: Any = self.model.prepare_decoder_input_ids_from_labels
+            batch["decoder_input_ids"] = prepare(labels=batch["labels"])
+        if any(row.get(GUIDE) is not None for row in rows):
+            batch[GUIDE] = self._guide(rows, batch["labels"].shape[1], batch["input_ids"].shape[1])
+        return batch
+
+    def _stack(self, rows: list[list[int]], fill: int) -> Tensor:
+        length = max(len(row) for row in rows)
+        if self.pad_to_multiple_of:
+            length = -(-length // self.pad_to_multiple_of) * self.pad_to_multiple_of
+        return torch.tensor([row + [fill] * (length - len(row)) for row in rows], dtype=torch.int64)
+
+    @staticmethod
+    def _guide(rows: Sequence[Mapping[str, Any]], target_length: int, source_length: int) -> Tensor:
+        guide = torch.zeros(len(rows), target_length, source_length)
+        for number, row in enumerate(rows):
+            pairs = row.get(GUIDE)
+            if not pairs:
+                continue
+            links = torch.as_tensor(pairs, dtype=torch.int64)
+            if links.min() < 0 or int(links[:, 0].max()) >= len(row["labels"]):
+                raise ValueError(
+                    f"guide of row {number} leaves the {len(row['labels'])} labels; project the links anew"
+                )
+            if int(links[:, 1].max()) >= len(row["input_ids"]):
+                raise ValueError(
+                    f"guide of row {number} leaves the {len(row['input_ids'])} source tokens; project the links anew"
+                )
+            guide[number, links[:, 0], links[:, 1]] = 1.0
+        return guide

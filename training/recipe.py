@@ -1,0 +1,278 @@
+"""A recipe is one YAML file that says everything about a run. Bad ones are refused before anything starts."""
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hf_seq2seq_attn.text_files import InputError
+
+from .recipe_yaml import RecipeLoader, find_line
+
+
+@dataclass
+class CorpusFiles:
+    """Files that belong together line by line; paths are relative to where the command runs."""
+
+    source: str
+    target: str
+    links: str | None = None
+    """Word links in Pharaoh form, 0-based, source first: for guidance (train) or for scoring (dev, test)."""
+
+
+@dataclass
+class DataRecipe:
+    train: CorpusFiles
+    dev: CorpusFiles | None = None
+    test: CorpusFiles | None = None
+    source_language: str | None = None
+    target_language: str | None = None
+    """Language codes for the card, e.g. `grc` and `en`."""
+    attribution: str | None = None
+    """Where the texts come from and under which terms, for the card."""
+    max_source_length: int = 128
+    max_target_length: int = 128
+    """In sub-words, the end token included. Longer training pairs are left out and counted."""
+
+
+@dataclass
+class TokenizerRecipe:
+    kind: str = "bpe"
+    vocab_size: int = 8000
+    lowercase: bool = False
+
+
+@dataclass
+class AlignmentRecipe:
+    """Guided attention; see `guided_attention.GuidedAttention` for each field."""
+
+    weight: float = 0.5
+    layer: int | None = None
+    heads: list[int] = field(default_factory=lambda: [0])
+    rows: str | None = None
+    alignment_only: bool = False
+
+
+@dataclass
+class Recipe:
+    """One run.
+
+    `model` holds fields of Seq2SeqAttnConfig; or `init_from: DIR_OR_ID` and fields to change in that config.
+    `training` holds fields of Seq2SeqTrainingArguments. Both were checked by `load_recipe`.
+    """
+
+    name: str
+    data: DataRecipe
+    tokenizer: TokenizerRecipe | None = None
+    """None: the default TokenizerRecipe, or the tokenizer of `model.init_from`."""
+    model: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    alignment: AlignmentRecipe | None = None
+    license: str | None = None
+    """Of the model, for the card: an identifier of the Hub, e.g. `cc-by-4.0`."""
+
+
+OWN_TRAINING_FIELDS = {
+    "output_dir": "it is the -o of the command",
+    "remove_unused_columns": "the collator needs its columns",
+    "length_column_name": "the data are measured by this package",
+    "push_to_hub": "push the finished folder with `seq2seq-attn push`",
+}
+OWN_MODEL_FIELDS = dict.fromkeys(
+    ("vocab_size", "decoder_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id"),
+    "it follows from the tokenizer",
+) | dict.fromkeys(("alignment_rows", "alignment_layer", "alignment_heads"), "it follows from the alignment section")
+
+
+def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe, put `overrides` over it, check every field.
+
+    Args:
+        path: a YAML file, or the name of a shipped recipe, e.g. `bahdanau2015`.
+        overrides: `section.field=value` strings; the value is YAML. `alignment=null` drops a section.
+
+    Raises:
+        InputError: `FILE:LINE: what; remedy`, for YAML that cannot be read, an unknown field (with the nearest
+            known name), a missing field, a wrong type, or an override that is not `field=value`.
+    """
+    path = _find_recipe(path)
+    text = path.read_text(encoding="utf-8-sig")
+    try:
+        tree = yaml.load(text, Loader=RecipeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        problem = getattr(error, "problem", None) or str(error)
+        raise InputError(f"{path}:{line}: not YAML ({problem}); mend this line") from error
+    if not isinstance(tree, dict):
+        raise InputError(f"{path}:1: a recipe is a table of sections (data, model, training, ...), not this")
+
+    overridden: dict[tuple[str, ...], str] = {}
+    for override in overrides:
+        overridden[_apply_override(tree, override)] = override
+
+    def where(keys: tuple[str, ...]) -> str:
+        for length in range(len(keys), 0, -1):
+            if keys[:length] in overridden:
+                return overridden[keys[:length]]
+        for given, override in overridden.items():
+            if given[: len(keys)] == keys:
+                return override
+        return f"{path}:{find_line(text, keys)}"
+
+    tree.setdefault("name", path.stem)
+    recipe = _build(Recipe, tree, (), where)
+    _check(recipe, where)
+    return recipe
+
+
+def save_recipe(recipe: Recipe, path: str | Path) -> None:
+    """Write a recipe as YAML that `load_recipe` reads back to an equal one."""
+    tree = dataclasses.asdict(recipe)
+    Path(path).write_text(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """Return the recipes that come with the package: name -> file."""
+    return {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.yaml"))}
+
+
+def _find_recipe(path: str | Path) -> Path:
+    if Path(path).is_file():
+        return Path(path)
+    shipped = shipped_recipes()
+    if str(path) in shipped:
+        return shipped[str(path)]
+    raise InputError(f"{path}: no such recipe; give a YAML file or one of {', '.join(shipped)}")
+
+
+def _apply_override(tree: dict[str, Any], override: str) -> tuple[str, ...]:
+    """Put one `field.sub=value` into the tree and return its keys."""
+    name, equals, value = override.partition("=")
+    keys = tuple(name.strip().split("."))
+    if not equals or not all(keys):
+        raise InputError(f"{override}: not an override; write field=value, e.g. training.max_steps=100")
+    try:
+        parsed = yaml.load(value, Loader=RecipeLoader)
+    except yaml.YAMLError as error:
+        raise InputError(f"{override}: the value is not YAML; quote it, e.g. name='a: b'") from error
+    inner = tree
+    for key in keys[:-1]:
+        if inner.get(key) is None:
+            inner[key] = {}
+        inner = inner[key]
+        if not isinstance(inner, dict):
+            raise InputError(f"{override}: {key} holds a value, not fields; set it whole")
+    inner[keys[-1]] = parsed
+    return keys
+
+
+Where = typing.Callable[[tuple[str, ...]], str]
+
+
+def _build(kind: Any, value: Any, keys: tuple[str, ...], where: Where) -> Any:
+    """Return `value` as the annotated type `kind`: a dataclass, a union, a list, a dict or a plain type."""
+    name = ".".join(keys)
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise InputError(f"{where(keys)}: {name} holds fields, not {value!r}; write them below it")
+        hints = typing.get_type_hints(kind)
+        refuse_unknown(value, hints, keys, where)
+        for item in dataclasses.fields(typing.cast(Any, kind)):
+            required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+            if required and item.name not in value:
+                raise InputError(f"{where(keys)}: {'.'.join((*keys, item.name))} is missing; it has no default")
+        built = {key: _build(hints[key], value[key], (*keys, key), where) for key in value}
+        return typing.cast(Any, kind)(**built)
+    if isinstance(kind, types.UnionType):
+        if value is None and type(None) in typing.get_args(kind):
+            return None
+        return _build(typing.get_args(kind)[0], value, keys, where)
+    if typing.get_origin(kind) is list:
+        if not isinstance(value, list):
+            raise InputError(f"{where(keys)}: {name}={value!r}: must be a list, e.g. [0]")
+        return [_build(typing.get_args(kind)[0], item, keys, where) for item in value]
+    if typing.get_origin(kind) is dict:
+        kind = dict
+    if kind is float and type(value) is int:
+        value = float(value)
+    # bool is an int to Python, but `layer: true` is a slip.
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        got = type(value).__name__
+        raise InputError(f"{where(keys)}: {name}={value!r}: must be {kind.__name__}, not {got}")
+    return value
+
+
+def refuse_unknown(given: Iterable[str], known: Iterable[str], keys: tuple[str, ...], where: Where) -> None:
+    """Raise an InputError for the first name in `given` that is not in `known`, naming the nearest."""
+    known = list(known)
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+            remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(known[:12])}"
+            section = ".".join(keys) or "a recipe"
+            raise InputError(f"{where((*keys, str(name)))}: {section} has no field {name!r}; {remedy}")
+
+
+def _check_fields_of(owner: Any, given: dict[str, Any], section: str, where: Where) -> None:
+    """Check names and plain types of fields that belong to a data class of others."""
+    known = {item.name: item.type for item in dataclasses.fields(owner) if item.init}
+    refuse_unknown(given, known, (section,), where)
+    for name, value in given.items():
+        if not _fits(value, known[name]):
+            wanted = getattr(known[name], "__name__", None) or str(known[name])
+            raise InputError(f"{where((section, name))}: {section}.{name}={value!r}: must be {wanted}")
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Tell whether a value fits a plain type or a union of them; what is not plain is left to its owner."""
+    if isinstance(kind, types.UnionType):
+        return any(_fits(value, one) for one in typing.get_args(kind))
+    if kind in (int, float):
+        return isinstance(value, int | kind) and not isinstance(value, bool)
+    if kind in (str, bool, types.NoneType):
+        return isinstance(value, kind)
+    return True
+
+
+def _check(recipe: Recipe, where: Where) -> None:
+    """Check what types cannot say, and the two sections that belong to classes of others."""
+    from transformers import Seq2SeqTrainingArguments
+
+    from hf_seq2seq_attn import Seq2SeqAttnConfig
+
+    from .tokenization import KINDS
+
+    for section, own in (("training", OWN_TRAINING_FIELDS), ("model", OWN_MODEL_FIELDS)):
+        for name in getattr(recipe, section):
+            if name in own:
+                raise InputError(f"{where((section, name))}: {section}.{name} is not set here; {own[name]}")
+    _check_fields_of(Seq2SeqTrainingArguments, recipe.training, "training", where)
+    if "init_from" not in recipe.model:
+        _check_fields_of(Seq2SeqAttnConfig, recipe.model, "model", where)
+    elif recipe.tokenizer is not None:
+        raise InputError(
+            f"{where(('tokenizer',))}: model.init_from brings its own tokenizer; remove the tokenizer section"
+        )
+    if recipe.tokenizer is not None and recipe.tokenizer.kind not in KINDS:
+        raise InputError(
+            f"{where(('tokenizer', 'kind'))}: tokenizer.kind={recipe.tokenizer.kind!r}: "
+            f"choose one of {', '.join(KINDS)}"
+        )
+    if recipe.alignment is not None:
+        if recipe.alignment.rows not in (None, "input", "output"):
+            raise InputError(
+                f"{where(('alignment', 'rows'))}: alignment.rows={recipe.alignment.rows!r}: "
+                "choose input, output or null"
+            )
+        if recipe.data.train.links is None:
+            raise InputError(
+                f"{where(('alignment',))}: guided attention needs data.train.links; "
+                "give a Pharaoh file or set alignment=null"
+            )
