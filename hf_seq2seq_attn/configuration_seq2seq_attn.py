@@ -137,6 +137,13 @@ class Seq2SeqAttnConfig(PreTrainedConfig):
         self.check()
 
     @property
+    def target_vocab_size(self) -> int:
+        """Return the size of the target vocabulary; with a shared table that is `vocab_size`, whatever was assigned."""
+        if self.share_encoder_decoder_embeddings or self.decoder_vocab_size is None:
+            return self.vocab_size
+        return self.decoder_vocab_size
+
+    @property
     def decoder_is_recurrent(self) -> bool:
         """Tell whether the decoder carries a state from step to step."""
         return self.decoder_type != "transformer"
@@ -156,7 +163,7 @@ class Seq2SeqAttnConfig(PreTrainedConfig):
             return self
         view = copy.deepcopy(self)
         view.encoder_layers, view.encoder_attention_heads = self.decoder_layers, self.decoder_attention_heads
-        view.vocab_size = self.decoder_vocab_size or self.vocab_size
+        view.vocab_size = self.target_vocab_size
         return view
 
     def check(self) -> None:
@@ -201,12 +208,7 @@ class Seq2SeqAttnConfig(PreTrainedConfig):
             )
 
     def _check_vocabularies(self) -> None:
-        target_size = self.decoder_vocab_size or self.vocab_size
-        if self.share_encoder_decoder_embeddings and target_size != self.vocab_size:
-            self._refuse(
-                "decoder_vocab_size",
-                f"is not vocab_size={self.vocab_size}; set share_encoder_decoder_embeddings=False for two vocabularies",
-            )
+        target_size = self.target_vocab_size
         if self.decoder_start_token_id is None:
             self._refuse(
                 "decoder_start_token_id", "is needed: the token that the decoder reads first (often bos or pad)"
@@ -272,6 +274,11 @@ class Seq2SeqAttnConfig(PreTrainedConfig):
         """Write out what None stands for, so that config.json states what the model does."""
         if self.decoder_vocab_size is None:
             self.decoder_vocab_size = self.vocab_size
+        elif self.decoder_vocab_size != self.target_vocab_size:
+            self._refuse(
+                "decoder_vocab_size",
+                f"is not vocab_size={self.vocab_size}; set share_encoder_decoder_embeddings=False for two vocabularies",
+            )
         if self.encoder_is_recurrent and self.encoder_bidirectional is None:
             self.encoder_bidirectional = True
         if self.decoder_is_recurrent:

@@ -9,7 +9,7 @@ Notation of the whole model room:
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -71,8 +71,11 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(key_dim, attention_dim, bias=False)
         self.v_proj = nn.Linear(key_dim, output_dim) if project_values else None
         self.out_proj = nn.Linear(output_dim, output_dim) if project_values else None
-        self.null_key = nn.Parameter(torch.zeros(attention_dim)) if null_key else None
-        self.null_value = nn.Parameter(torch.zeros(output_dim)) if null_key else None
+        self.null_key: nn.Parameter | None = None
+        self.null_value: nn.Parameter | None = None
+        if null_key:
+            self.null_key = nn.Parameter(torch.zeros(attention_dim))
+            self.null_value = nn.Parameter(torch.zeros(output_dim))
 
     def score(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Return scores (B, H, T, S) of queries (B, H, T, A/H) against keys (B, H, S, A/H), before masking."""
@@ -82,7 +85,7 @@ class Attention(nn.Module):
         """Project states (B, S, key_dim) to keys and values, once per sentence; mask (B, S), 1 = read."""
         keys = self.k_proj(states)
         values = states if self.v_proj is None else self.v_proj(states)
-        if self.null_key is not None:
+        if self.null_key is not None and self.null_value is not None:
             batch = states.shape[0]
             keys = torch.cat([self.null_key.to(keys.dtype).expand(batch, 1, -1), keys], dim=1)
             values = torch.cat([self.null_value.to(values.dtype).expand(batch, 1, -1), values], dim=1)
@@ -105,8 +108,9 @@ class Attention(nn.Module):
             for. Gradients flow through both.
         """
         queries = self._split(self.q_proj(query))
+        weights = None
         if not output_weights and self._has_fused_kernel():
-            context, weights = self._fused_context(queries, memory), None
+            context = self._fused_context(queries, memory)
         else:
             weights = weigh(self.score(queries, memory.keys), memory.readable)
             dropped = F.dropout(weights, self.dropout, self.training)
@@ -117,7 +121,7 @@ class Attention(nn.Module):
             if memory.readable is not None:
                 # The output bias must not stand in for a context where there was nothing to read.
                 context = context * _has_something_to_read(memory.readable).any(1).to(context.dtype)
-        if not output_weights:
+        if not output_weights or weights is None:
             return context, None
         return context, weights if self.null_key is None else weights[..., 1:]
 
@@ -140,7 +144,7 @@ class ScaledDotProductAttention(Attention):
             softmax into the region where its gradient vanishes (same paper, footnote 4).
     """
 
-    def __init__(self, *args, scale_scores: bool = True, **kwargs) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, *args: Any, scale_scores: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.scale = 1 / math.sqrt(self.q_proj.out_features // self.heads) if scale_scores else 1.0
 
@@ -172,7 +176,7 @@ class AdditiveAttention(Attention):
     Unlike the paper, with H > 1 each head has a score vector v of its own, of width A/H.
     """
 
-    def __init__(self, *args, **kwargs) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.score_vector = nn.Parameter(torch.empty(self.heads, self.q_proj.out_features // self.heads))
         nn.init.uniform_(self.score_vector, -1, 1)
@@ -180,18 +184,6 @@ class AdditiveAttention(Attention):
     def score(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Return v . tanh(q + k) for every pair of query and key."""
         return additive_scores(queries, keys, self.score_vector)
-
-
-class FixedContext(nn.Module):
-    """No attention: one summary of the source is the context of every step (Cho et al. 2014).
-
-    It has the face of an attention, so that a recurrent decoder need not know the difference; the memory is the
-    summary (B, D) itself, and there are no weights.
-    """
-
-    def forward(self, query: Tensor, memory: Tensor, output_weights: bool = False) -> tuple[Tensor, None]:
-        """Return the summary (B, D) for each of the T queries (B, T, D), and None."""
-        return memory[:, None].expand(-1, query.shape[1], -1), None
 
 
 def additive_scores(queries: Tensor, keys: Tensor, score_vector: Tensor) -> Tensor:

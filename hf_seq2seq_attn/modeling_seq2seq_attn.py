@@ -1,7 +1,7 @@
 """The models as Hugging Face knows them: base class, encoder-decoder, and the one that generates."""
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -11,10 +11,11 @@ from transformers import initialization as init
 from transformers.cache_utils import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.utils import can_return_tuple
+from transformers.utils.deprecation import deprecate_kwarg
 
 from .configuration_seq2seq_attn import Seq2SeqAttnConfig
-from .cross_attention import AdditiveAttention, Attention, FixedContext, ScaledDotProductAttention
-from .recurrent import RecurrentDecoder, RecurrentEncoder
+from .cross_attention import AdditiveAttention, Attention, ScaledDotProductAttention
+from .recurrent import FixedContext, RecurrentDecoder, RecurrentEncoder
 from .recurrent_cache import RecurrentCache
 from .transformer import TransformerDecoder, TransformerEncoder
 
@@ -65,10 +66,8 @@ class Seq2SeqAttnPreTrainedModel(PreTrainedModel):
         super().save_pretrained(save_directory, *args, **kwargs)
 
 
-def cross_attention(config: Seq2SeqAttnConfig) -> Attention | FixedContext:
+def cross_attention(config: Seq2SeqAttnConfig) -> Attention:
     """Build the attention that the config names: from decoder states to encoder states."""
-    if config.cross_attention_type == "none":
-        return FixedContext()
     settings: dict[str, Any] = {
         "heads": config.cross_attention_heads,
         "attention_dim": config.cross_attention_dim,
@@ -80,7 +79,7 @@ def cross_attention(config: Seq2SeqAttnConfig) -> Attention | FixedContext:
     width = config.d_model
     if config.cross_attention_type == "additive":
         return AdditiveAttention(width, width, width, **settings)
-    return ScaledDotProductAttention(width, width, width, scale_scores=config.scale_scores, **settings)
+    return ScaledDotProductAttention(width, width, width, scale_scores=bool(config.scale_scores), **settings)
 
 
 class Seq2SeqAttnModel(Seq2SeqAttnPreTrainedModel):
@@ -91,7 +90,8 @@ class Seq2SeqAttnModel(Seq2SeqAttnPreTrainedModel):
         self.encoder = RecurrentEncoder(config) if config.encoder_is_recurrent else TransformerEncoder(config)
         self.decoder: RecurrentDecoder | TransformerDecoder
         if config.decoder_is_recurrent:
-            self.decoder = RecurrentDecoder(config, cross_attention(config))
+            has_attention = config.cross_attention_type != "none"
+            self.decoder = RecurrentDecoder(config, cross_attention(config) if has_attention else FixedContext(config))
         else:
             self.decoder = TransformerDecoder(config, [cross_attention(config) for _ in range(config.decoder_layers)])
         if config.share_encoder_decoder_embeddings:
@@ -108,13 +108,14 @@ class Seq2SeqAttnModel(Seq2SeqAttnPreTrainedModel):
         """Return the source's embedding table (both sides' if shared)."""
         return self.encoder.embed_tokens
 
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
+    def set_input_embeddings(self, value: nn.Module) -> None:
         """Replace the source's embedding table (both sides' if shared)."""
-        self.encoder.embed_tokens = value
+        self.encoder.embed_tokens = cast(nn.Embedding, value)
         if self.config.share_encoder_decoder_embeddings:
-            self.decoder.embed_tokens = value
+            self.decoder.embed_tokens = self.encoder.embed_tokens
 
     @can_return_tuple
+    @deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -156,7 +157,7 @@ class Seq2SeqAttnModel(Seq2SeqAttnPreTrainedModel):
                 output_attentions=want_weights,
                 output_hidden_states=want_states,
             )
-        elif not isinstance(encoder_outputs, BaseModelOutput):
+        if not isinstance(encoder_outputs, BaseModelOutput):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
         decoder_outputs = self.decoder(
             input_ids=decoder_input_ids,
@@ -190,7 +191,7 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
     def __init__(self, config: Seq2SeqAttnConfig) -> None:
         super().__init__(config)
         self.model = Seq2SeqAttnModel(config)
-        self.lm_head = nn.Linear(config.d_model, config.decoder_vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.d_model, config.target_vocab_size, bias=False)
         table = "encoder" if config.share_encoder_decoder_embeddings else "decoder"
         self._tied_weights_keys = {"lm_head.weight": f"model.{table}.embed_tokens.weight"}
         # A state cannot be rolled back: assisted generation asks this flag and refuses in words.
@@ -199,14 +200,17 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Return decoder inputs (B, T) for labels (B, T): start token, then labels but the last; -100 -> padding."""
-        config = self.config
-        if config.pad_token_id is None:
-            raise ValueError("pad_token_id=None: labels cannot be shifted without it; set it in the config")
-        shifted = torch.full_like(labels, config.decoder_start_token_id)
+        start, padding = self.config.decoder_start_token_id, self.config.pad_token_id
+        if start is None or padding is None:
+            raise ValueError(
+                f"labels cannot be shifted with decoder_start_token_id={start} and pad_token_id={padding}; set both"
+            )
+        shifted = torch.full_like(labels, start)
         shifted[:, 1:] = labels[:, :-1]
-        return shifted.masked_fill(shifted == -100, config.pad_token_id)
+        return shifted.masked_fill(shifted == -100, padding)
 
     @can_return_tuple
+    @deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -278,7 +282,7 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
 
     def compute_transition_scores(self, *args: Any, **kwargs: Any) -> Tensor:
         """Do what the library does, with the target's vocabulary size where it would take the source's."""
-        decoder_view = copy.copy(self)
+        decoder_view: Any = copy.copy(self)
         decoder_view.config = self.config.get_text_config(decoder=True)
         return GenerationMixin.compute_transition_scores(decoder_view, *args, **kwargs)
 
@@ -287,7 +291,7 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
             embeddings = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)
             self.config.decoder_vocab_size = embeddings.weight.shape[0]
             return embeddings
-        embeddings = self._get_resized_embeddings(self.get_input_embeddings(), new_num_tokens, *args, **kwargs)
+        embeddings = self._get_resized_embeddings(self.model.encoder.embed_tokens, new_num_tokens, *args, **kwargs)
         self.set_input_embeddings(embeddings)
         return embeddings
 
@@ -300,12 +304,13 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
             num_items_in_batch = num_items_in_batch.to(total.device)
         return total / num_items_in_batch
 
-    def _prepare_cache_for_generation(
+    def _prepare_cache_for_generation(  # type: ignore[override]
         self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
         """Give a recurrent decoder its own cache where the library would make one of keys and values."""
         if not self.config.decoder_is_recurrent:
-            super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+            library: Any = super()
+            library._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
             return
         if generation_config.cache_implementation not in (None, "dynamic"):
             raise ValueError(
@@ -334,7 +339,8 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
         read = 0 if cache is None else cache.get_seq_length()
         if model_kwargs.get("decoder_attention_mask") is None and 0 < read < input_ids.shape[1]:
             generation_config._mask_length = input_ids.shape[1]
-        return super()._prefill(input_ids, generation_config, model_kwargs, *args, **kwargs)
+        library: Any = super()
+        return library._prefill(input_ids, generation_config, model_kwargs, *args, **kwargs)
 
 
 __all__ = ["Seq2SeqAttnForConditionalGeneration", "Seq2SeqAttnModel", "Seq2SeqAttnPreTrainedModel"]

@@ -1,15 +1,18 @@
 """Recurrent encoder and decoder. The decoder is one `step`; everything else repeats it."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.utils import _pytree as pytree
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
 
 from .configuration_seq2seq_attn import Seq2SeqAttnConfig
 from .context_fusion import ContextFusion
-from .cross_attention import Attention, FixedContext, Memory
+from .cross_attention import Attention, Memory
 from .recurrent_cache import RecurrentCache, check_cache
 from .side import Side
 
@@ -18,18 +21,36 @@ CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
 CHECKPOINT_STEPS = 16
 
 
+class RecurrentEncoderLayer(GradientCheckpointingLayer):
+    """One layer of the encoder, over the real tokens only, wherever the padding lies."""
+
+    def __init__(self, config: Seq2SeqAttnConfig) -> None:
+        super().__init__()
+        directions = 2 if config.encoder_bidirectional else 1
+        self.rnn = CELLS[config.encoder_type](
+            config.d_model, config.d_model // directions, batch_first=True, bidirectional=directions == 2
+        )
+
+    def forward(self, states: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Return (B, S, D) for states (B, S, D); padding gives 0."""
+        if attention_mask is None:
+            return self.rnn(states)[0]
+        real = attention_mask.bool()
+        # Move real tokens to the front, run them packed, put them back where they were.
+        order = torch.argsort((~real).int(), dim=1, stable=True)
+        # Packing needs at least one token; an empty row reads one padding token, which the mask below takes out.
+        lengths = real.sum(1).clamp(min=1).cpu()
+        packed = pack_padded_sequence(_take(states, order), lengths, batch_first=True, enforce_sorted=False)
+        compact, _ = pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=states.shape[1])
+        return _take(compact, torch.argsort(order, dim=1)) * real[..., None].to(compact.dtype)
+
+
 class RecurrentEncoder(Side):
     """Read the source, by default both ways: h_i = [forward_i; backward_i] (Bahdanau et al. 2015, 3.2)."""
 
     def __init__(self, config: Seq2SeqAttnConfig) -> None:
         super().__init__(config, config.vocab_size)
-        directions = 2 if config.encoder_bidirectional else 1
-        self.layers = nn.ModuleList(
-            CELLS[config.encoder_type](
-                config.d_model, config.d_model // directions, batch_first=True, bidirectional=directions == 2
-            )
-            for _ in range(config.encoder_layers)
-        )
+        self.layers = nn.ModuleList(RecurrentEncoderLayer(config) for _ in range(config.encoder_layers))
 
     def forward(
         self,
@@ -47,24 +68,11 @@ class RecurrentEncoder(Side):
         states = self.embed(input_ids, inputs_embeds)
         all_states = [states]
         for layer in self.layers:
-            states = self.run(self._read, layer, self.dropout(states), attention_mask)
+            states = layer(self.dropout(states), attention_mask)
             all_states.append(states)
         want_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         output = BaseModelOutput(last_hidden_state=states, hidden_states=tuple(all_states) if want_states else None)
         return output if return_dict is not False else output.to_tuple()
-
-    def _read(self, layer: nn.Module, states: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Run one layer over the real tokens only, wherever the padding lies."""
-        if attention_mask is None:
-            return layer(states)[0]
-        real = attention_mask.bool()
-        # Move real tokens to the front, run them packed, put them back where they were.
-        order = torch.argsort((~real).int(), dim=1, stable=True)
-        # Packing needs at least one token; an empty row reads one padding token, which the mask below takes out.
-        lengths = real.sum(1).clamp(min=1).cpu()
-        packed = pack_padded_sequence(_take(states, order), lengths, batch_first=True, enforce_sorted=False)
-        compact, _ = pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=states.shape[1])
-        return _take(compact, torch.argsort(order, dim=1)) * real[..., None].to(compact.dtype)
 
 
 def summarise(states: Tensor, attention_mask: Tensor | None, config: Seq2SeqAttnConfig) -> Tensor:
@@ -86,6 +94,30 @@ def summarise(states: Tensor, attention_mask: Tensor | None, config: Seq2SeqAttn
     first = _pick(states, real.int().argmax(1))
     half = states.shape[-1] // 2
     return torch.cat([last[:, :half], first[:, half:]], dim=-1)
+
+
+class FixedContext(nn.Module):
+    """No attention: one summary of the source is the context of every step (Cho et al. 2014).
+
+    It has the face of an attention, so that the decoder need not know the difference: keys and values are the summary
+    (B, D), and there are no weights.
+    """
+
+    def __init__(self, config: Seq2SeqAttnConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def remember(self, states: Tensor, attention_mask: Tensor | None = None) -> Memory:
+        """Summarise states (B, S, D) once per sentence; mask (B, S), 1 = read."""
+        summary = summarise(states, attention_mask, self.config)
+        return Memory(summary, summary, None)
+
+    def readable(self, attention_mask: Tensor | None) -> None:
+        """Return None: the mask went into the summary."""
+
+    def forward(self, query: Tensor, memory: Memory, output_weights: bool = False) -> tuple[Tensor, None]:
+        """Return the summary for each of the T queries (B, T, D), and None for the weights."""
+        return memory.values[:, None].expand(-1, query.shape[1], -1), None
 
 
 class DecoderState(NamedTuple):
@@ -112,8 +144,10 @@ class RecurrentDecoder(Side):
     Both: r_t = readout(s_t, c_t), the row that predicts the next token. The query is the top layer's h.
     """
 
+    _gradient_checkpointing_func: Callable  # set by the library when it turns checkpointing on
+
     def __init__(self, config: Seq2SeqAttnConfig, encoder_attn: Attention | FixedContext) -> None:
-        super().__init__(config, config.decoder_vocab_size)
+        super().__init__(config, config.target_vocab_size)
         width = config.d_model
         self.encoder_attn = encoder_attn
         self.attends_before = config.attend_with == "previous_state"
@@ -123,7 +157,8 @@ class RecurrentDecoder(Side):
             for layer in range(config.decoder_layers)
         )
         self.init_proj = nn.ModuleList(nn.Linear(width, width) for _ in range(config.decoder_layers))
-        self.context_fusion = ContextFusion(config.context_fusion, width, width, width, config.dropout)
+        self.context_fusion = ContextFusion(str(config.context_fusion), width, width, width, config.dropout)
+        self.gradient_checkpointing = False
 
     def forward(
         self,
@@ -149,7 +184,7 @@ class RecurrentDecoder(Side):
         keep = None if attention_mask is None else attention_mask[:, -inputs.shape[1] :].bool()
         memory = self._memory(encoder_hidden_states, encoder_attention_mask, cache)
         state = self._state(encoder_hidden_states, encoder_attention_mask, cache)
-        want_weights = bool(output_attentions) and isinstance(self.encoder_attn, Attention)
+        want_weights = bool(output_attentions) and self.config.cross_attention_type != "none"
         result, state = self._decode(self.dropout(inputs), state, memory, keep, want_weights)
         if cache is not None:
             for index, (layer, states) in enumerate(zip(cache.states, state.layers, strict=True)):
@@ -159,14 +194,14 @@ class RecurrentDecoder(Side):
             last_hidden_state=result.readouts,
             cache=cache,
             hidden_states=(inputs, *result.hidden) if output_hidden_states else None,
-            cross_attentions=(result.weights,) if want_weights else None,
+            cross_attentions=None if result.weights is None else (result.weights,),
         )
 
     def step(
         self,
         token: Tensor,
         state: DecoderState,
-        memory: Memory | Tensor,
+        memory: Memory,
         keep: Tensor | None = None,
         output_weights: bool = False,
     ) -> tuple[StepOutput, DecoderState]:
@@ -200,7 +235,7 @@ class RecurrentDecoder(Side):
         self,
         inputs: Tensor,
         state: DecoderState,
-        memory: Memory | Tensor,
+        memory: Memory,
         keep: Tensor | None = None,
         output_weights: bool = False,
     ) -> tuple[StepOutput, DecoderState]:
@@ -212,7 +247,7 @@ class RecurrentDecoder(Side):
         return _join(steps), state
 
     def scan(
-        self, inputs: Tensor, state: DecoderState, memory: Memory | Tensor, output_weights: bool = False
+        self, inputs: Tensor, state: DecoderState, memory: Memory, output_weights: bool = False
     ) -> tuple[StepOutput, DecoderState]:
         """Do what `unroll` does, for decoders whose recurrence needs neither context nor readout, in one go.
 
@@ -228,35 +263,47 @@ class RecurrentDecoder(Side):
         return output, DecoderState(tuple(layers), None)
 
     def _decode(
-        self, inputs: Tensor, state: DecoderState, memory: Memory | Tensor, keep: Tensor | None, output_weights: bool
+        self, inputs: Tensor, state: DecoderState, memory: Memory, keep: Tensor | None, output_weights: bool
     ) -> tuple[StepOutput, DecoderState]:
         if not self.feeds_more and (keep is None or bool(keep.all())):
-            return self.run(self.scan, inputs, state, memory, output_weights)
+            return self._run(self.scan, inputs, state, memory, output_weights)
         length = CHECKPOINT_STEPS if self.gradient_checkpointing else inputs.shape[1]
         segments = []
         for start in range(0, inputs.shape[1], length):
             part = slice(start, start + length)
-            output, state = self.run(
+            output, state = self._run(
                 self.unroll, inputs[:, part], state, memory, None if keep is None else keep[:, part], output_weights
             )
             segments.append(output)
         return _join(segments), state
 
-    def _memory(
-        self, states: Tensor | None, attention_mask: Tensor | None, cache: RecurrentCache | None
-    ) -> Memory | Tensor:
+    def _run(self, function: Callable, *args: Any) -> Any:
+        """Call function, recomputing it in the backward pass where gradient checkpointing is on.
+
+        Checkpointing of the reentrant kind sees no tensor inside a tuple and would silently lose its gradient, so
+        arguments and results travel flat.
+        """
+        if not (self.gradient_checkpointing and self.training and torch.is_grad_enabled()):
+            return function(*args)
+        leaves, structure = pytree.tree_flatten(args)
+        result_structure: Any = None
+
+        def flat(*leaves: Any) -> tuple:
+            nonlocal result_structure
+            results, result_structure = pytree.tree_flatten(function(*pytree.tree_unflatten(leaves, structure)))
+            return tuple(results)
+
+        results = self._gradient_checkpointing_func(flat, *leaves)
+        return pytree.tree_unflatten(results, result_structure)
+
+    def _memory(self, states: Tensor | None, attention_mask: Tensor | None, cache: RecurrentCache | None) -> Memory:
         """Return what attention reads: from the cache where it is there, else computed, and kept in the cache."""
         if cache is not None and cache.memory.is_initialized:
-            kept = cache.memory.states
-            if isinstance(self.encoder_attn, FixedContext):
-                return kept[0]
-            return Memory(*kept, self.encoder_attn.readable(attention_mask))
-        if isinstance(self.encoder_attn, FixedContext):
-            memory = summarise(states, attention_mask, self.config)
-        else:
-            memory = self.encoder_attn.remember(states, attention_mask)
+            keys, values = cache.memory.states
+            return Memory(keys, values, self.encoder_attn.readable(attention_mask))
+        memory = self.encoder_attn.remember(_needed(states), attention_mask)
         if cache is not None:
-            cache.memory.update(*((memory,) if isinstance(memory, Tensor) else (memory.keys, memory.values)))
+            cache.memory.update(memory.keys, memory.values)
             cache.is_updated[0] = True
         return memory
 
@@ -270,7 +317,7 @@ class RecurrentDecoder(Side):
                 return DecoderState(tuple(layers), None)
             *top, readout = layers[-1]
             return DecoderState((*layers[:-1], tuple(top)), readout)
-        summary = summarise(states, attention_mask, self.config)
+        summary = summarise(_needed(states), attention_mask, self.config)
         first = [torch.tanh(projection(summary)) for projection in self.init_proj]
         is_lstm = self.config.decoder_type == "lstm"
         return DecoderState(
@@ -290,15 +337,10 @@ def _advance(layer: nn.Module, inputs: Tensor, state: tuple[Tensor, ...]) -> tup
 def _stand_still(keep: Tensor, after: DecoderState, before: DecoderState) -> DecoderState:
     """Return the state after the step where keep (B,) is True, else the one before."""
 
-    def choose(new: Tensor, old: Tensor) -> Tensor:
-        return torch.where(keep[:, None], new, old)
+    def choose(new: Tensor | None, old: Tensor | None) -> Tensor | None:
+        return None if new is None or old is None else torch.where(keep[:, None], new, old)
 
-    layers = tuple(
-        tuple(choose(new, old) for new, old in zip(*pair, strict=True))
-        for pair in zip(after.layers, before.layers, strict=True)
-    )
-    readout = None if after.readout is None else choose(after.readout, before.readout)
-    return DecoderState(layers, readout)
+    return pytree.tree_map(choose, after, before)
 
 
 def _join(parts: list[StepOutput]) -> StepOutput:
@@ -308,7 +350,9 @@ def _join(parts: list[StepOutput]) -> StepOutput:
     return StepOutput(
         torch.cat([part.readouts for part in parts], dim=1),
         tuple(torch.cat(layer, dim=1) for layer in zip(*(part.hidden for part in parts), strict=True)),
-        None if parts[0].weights is None else torch.cat([part.weights for part in parts], dim=2),
+        None
+        if parts[0].weights is None
+        else torch.cat([part.weights for part in parts if part.weights is not None], dim=2),
     )
 
 
@@ -320,3 +364,11 @@ def _take(states: Tensor, order: Tensor) -> Tensor:
 def _pick(states: Tensor, index: Tensor) -> Tensor:
     """Return the state (B, D) at index (B,) of states (B, L, D)."""
     return states[torch.arange(states.shape[0], device=states.device), index]
+
+
+def _needed(tensor: Tensor | None) -> Tensor:
+    if tensor is None:
+        raise ValueError(
+            "without a filled cache a decoder needs encoder_hidden_states; give input_ids or encoder_outputs"
+        )
+    return tensor

@@ -1,6 +1,7 @@
 """What a recurrent decoder carries from step to step in `generate()`."""
 
 from collections.abc import Callable
+from typing import cast
 
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, EncoderDecoderCache
@@ -80,18 +81,20 @@ class RecurrentCache(EncoderDecoderCache):
     """
 
     def __init__(self, decoder_layers: int) -> None:
-        states: list[CacheLayerMixin] = [StateLayer() for _ in range(decoder_layers)]
-        super().__init__(Cache(layers=states), Cache(layers=[StateLayer()]))
+        super().__init__(
+            Cache(layers=[StateLayer() for _ in range(decoder_layers)]),
+            Cache(layers=[StateLayer()]),
+        )
 
     @property
     def states(self) -> list[StateLayer]:
         """The layers of decoder states, bottom first."""
-        return self.self_attention_cache.layers
+        return cast(list[StateLayer], self.self_attention_cache.layers)
 
     @property
     def memory(self) -> StateLayer:
         """The layer that holds what attention reads."""
-        return self.cross_attention_cache.layers[0]
+        return cast(StateLayer, self.cross_attention_cache.layers[0])
 
     def check_dynamic_cache(self, method: str) -> None:
         """Allow what a state can do; refuse to roll it back."""

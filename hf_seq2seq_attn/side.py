@@ -1,18 +1,14 @@
 """What encoders and decoders of every kind share."""
 
 import math
-from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 
 from .configuration_seq2seq_attn import Seq2SeqAttnConfig
 
 
 class Side(nn.Module):
-    """One side of the model: token embeddings, dropout, the switch for gradient checkpointing."""
-
-    _gradient_checkpointing_func: Callable  # set by the library when it turns checkpointing on
+    """One side of the model: its configuration, token embeddings and dropout."""
 
     adds_positions = False
 
@@ -23,7 +19,6 @@ class Side(nn.Module):
         self.embed_tokens = nn.Embedding(vocab_size, config.d_model, config.pad_token_id)
         self.embed_scale = math.sqrt(config.d_model) if scaled else 1.0
         self.dropout = nn.Dropout(config.dropout)
-        self.gradient_checkpointing = False
 
     def embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         """Return the scaled embeddings (B, L, D) of ids (B, L), or of embeddings given in their place."""
@@ -35,9 +30,3 @@ class Side(nn.Module):
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         return inputs_embeds * self.embed_scale
-
-    def run(self, function: Callable, *args: object) -> object:
-        """Call function, recomputing it in the backward pass where gradient checkpointing is on."""
-        if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
-            return self._gradient_checkpointing_func(function, *args)
-        return function(*args)

@@ -1,5 +1,7 @@
 """Transformer encoder and decoder (Vaswani et al. 2017), with either cross-attention."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
@@ -123,7 +125,7 @@ class DecoderLayer(GradientCheckpointingLayer):
             cache.cross_attention_cache.update(memory.keys, memory.values, self.layer_idx)
             cache.is_updated[self.layer_idx] = True
             return memory
-        kept = cache.cross_attention_cache.layers[self.layer_idx]
+        kept: Any = cache.cross_attention_cache.layers[self.layer_idx]
         return Memory(kept.keys, kept.values, self.encoder_attn.readable(attention_mask))
 
 
@@ -209,7 +211,7 @@ class TransformerDecoder(TransformerSide):
     """Layers that attend to the target so far and to the source."""
 
     def __init__(self, config: Seq2SeqAttnConfig, encoder_attn: list[Attention]) -> None:
-        super().__init__(config, config.decoder_vocab_size)
+        super().__init__(config, config.target_vocab_size)
         self.layers = nn.ModuleList(
             DecoderLayer(config, attention, index) for index, attention in enumerate(encoder_attn)
         )

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hf_seq2seq_attn import AdditiveAttention, ContextFusion, ScaledDotProductAttention
+from hf_seq2seq_attn.cross_attention import Attention
 
 from .attention_steps import AttentionSteps, attention_steps
 
@@ -51,9 +52,7 @@ class WorkedExample:
 
 
 @torch.no_grad()
-def worked_example(
-    state: Sequence[float] = STATE, encoder: Sequence[Sequence[float]] = ENCODER
-) -> WorkedExample:
+def worked_example(state: Sequence[float] = STATE, encoder: Sequence[Sequence[float]] = ENCODER) -> WorkedExample:
     """Compute the example for a decoder state (2 numbers) and encoder outputs (one pair for each source word).
 
     Raises:
@@ -64,9 +63,9 @@ def worked_example(
     if len(encoder) != len(SOURCE) or any(len(row) != 2 for row in encoder):
         raise ValueError('the encoder has a pair for each of I, love, cats, e.g. "0.9,0.1 0.3,0.7 0.1,0.9"')
     query, states = torch.tensor([[state]], dtype=torch.float32), torch.tensor([encoder], dtype=torch.float32)
-    steps = {}
-    contexts = {}
-    for kind in (ScaledDotProductAttention, AdditiveAttention):
+    kinds: tuple[type[Attention], ...] = (ScaledDotProductAttention, AdditiveAttention)
+    steps, contexts = {}, {}
+    for kind in kinds:
         attention = _with_identity_projections(kind(2, 2, 2).eval())
         memory = attention.remember(states)
         contexts[kind], _ = attention(query, memory, output_weights=True)
@@ -95,7 +94,7 @@ def worked_example(
     )
 
 
-def _with_identity_projections(attention: nn.Module) -> nn.Module:
+def _with_identity_projections(attention: Attention) -> Attention:
     """Load W_Q = W_K = W_V = I, so that Q is the state and K and V are the encoder outputs."""
     for name, parameter in attention.named_parameters():
         if name == "score_vector":

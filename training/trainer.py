@@ -11,13 +11,14 @@ from transformers import Seq2SeqTrainer, TrainerCallback, TrainerControl, Traine
 from transformers.trainer import TRAINING_ARGS_NAME
 
 from .guided_attention import GuidedAttentionMixin
+from .sampling import LengthGroupedBatches
 
 
 class Seq2SeqAttnTrainer(GuidedAttentionMixin, Seq2SeqTrainer):
     """A `Seq2SeqTrainer` with guided attention, for any HF encoder-decoder.
 
-    Unlike the base class it counts each evaluation example once on several processes, and writes no pickle of its
-    arguments into the folders it saves.
+    Unlike the base class it counts each evaluation example once on several processes, shuffles its length-grouped
+    batches (`sampling`), and writes no pickle of its arguments into the folders it saves.
     """
 
     target_tokens_seen: torch.Tensor | int = 0
@@ -28,6 +29,16 @@ class Seq2SeqAttnTrainer(GuidedAttentionMixin, Seq2SeqTrainer):
         # Seq2SeqTrainer.evaluate and .predict set a plain gather, which keeps those samples.
         self.gather_function = self.accelerator.gather_for_metrics
         return super().evaluation_loop(*args, **kwargs)
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        dataset: Any = self.train_dataset if train_dataset is None else train_dataset
+        column = self.args.length_column_name
+        grouped = self.args.train_sampling_strategy == "group_by_length"
+        if not grouped or column not in getattr(dataset, "column_names", ()):
+            return super()._get_train_sampler(train_dataset)
+        step_size = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        return LengthGroupedBatches(dataset[column][:], step_size, seed)
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], torch.Tensor | int | None]:
         """Fetch the micro-batches of one optimiser step, and count their target tokens."""

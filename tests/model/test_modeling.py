@@ -179,8 +179,20 @@ def test_return_dict_false_gives_a_tuple() -> None:
 
 
 def test_no_unknown_argument_is_swallowed() -> None:
-    with pytest.raises(TypeError, match="past_key_values"):
-        tiny_model()(*source_batch(), decoder_input_ids=target_batch(), past_key_values=None)
+    with pytest.raises(TypeError, match="past_key_value_states"):
+        tiny_model()(*source_batch(), decoder_input_ids=target_batch(), past_key_value_states=None)
+
+
+@pytest.mark.filterwarnings("default::FutureWarning")
+@pytest.mark.parametrize("decoder", ["transformer", "gru"])
+def test_the_old_name_of_the_cache_means_the_cache(decoder: str) -> None:
+    model = tiny_model(decoder_type=decoder)
+    (ids, mask), target = source_batch(), target_batch()
+    wanted = model(ids, attention_mask=mask, decoder_input_ids=target).logits[:, -1]
+    first = model(ids, attention_mask=mask, decoder_input_ids=target[:, :-1], use_cache=True)
+    with pytest.warns(FutureWarning, match="cache"):
+        last = model(ids, attention_mask=mask, decoder_input_ids=target[:, -1:], past_key_values=first.cache)
+    assert torch.allclose(last.logits[:, 0], wanted, atol=1e-5)
 
 
 def test_initial_weights_are_finite_and_reproducible() -> None:

@@ -105,9 +105,7 @@ def test_the_state_stands_still_where_the_mask_is_zero() -> None:
             tuple(tuple(part[:1] for part in layer) for layer in state.layers),
             None if state.readout is None else state.readout[:1],
         )
-        memory_of_first = (
-            memory[:1] if isinstance(memory, torch.Tensor) else type(memory)(*(part[:1] for part in memory))
-        )
+        memory_of_first = type(memory)(*(None if part is None else part[:1] for part in memory))
         _, alone = decoder.unroll(kept, first, memory_of_first)
         for got, wanted in zip(masked.layers, alone.layers, strict=True):
             assert all(torch.allclose(a[:1], b, atol=1e-5) for a, b in zip(got, wanted, strict=True))
@@ -152,18 +150,22 @@ def test_an_empty_source_row_is_defined() -> None:
         assert output.cross_attentions is None or (output.cross_attentions[0][1] == 0).all()
 
 
-@pytest.mark.parametrize("name", ["previous_state", "input_feeding", "previous_state_lstm_heads", "add_heads"])
+@pytest.mark.parametrize(
+    "name", ["previous_state", "input_feeding", "previous_state_lstm_heads", "add_heads", "previous_state_none"]
+)
 def test_checkpointed_segments_give_the_same_gradients(name: str) -> None:
     ids, mask = source_batch()
     labels = target_batch(length=35)  # three segments, the last one short
     results = []
-    for checkpointing in (False, True):
+    for reentrant in (None, False, True):
         model = tiny_model(sharp=0.3, dropout=0.0, **OPTIONS[name]).train()
-        if checkpointing:
-            model.activation_checkpointing_enable()
+        if reentrant is not None:
+            model.activation_checkpointing_enable({"use_reentrant": reentrant})
         results.append(gradients(model, model(ids, attention_mask=mask, labels=labels).loss))
-    for parameter, grad in results[0].items():
-        assert torch.allclose(grad, results[1][parameter], atol=1e-5), parameter
+    for recomputed in results[1:]:
+        assert recomputed.keys() == results[0].keys()
+        for parameter, grad in results[0].items():
+            assert torch.allclose(grad, recomputed[parameter], atol=1e-5), parameter
 
 
 def test_sizes_of_the_target_do_not_leak_into_the_source() -> None:

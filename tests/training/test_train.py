@@ -160,24 +160,62 @@ def test_the_command(toy_files: Callable[..., list[str]], tmp_path: Path, capsys
     assert "did you mean max_steps?" in capsys.readouterr().err
 
 
+TWO_PROCESSES = """
+import json, sys
+from hf_seq2seq_attn.training.data import encode_corpus, read_corpus
+from hf_seq2seq_attn.training.collation import Seq2SeqCollator
+from hf_seq2seq_attn.training.recipe import load_recipe
+from hf_seq2seq_attn.training.train import train
+from hf_seq2seq_attn.training.trainer import Seq2SeqAttnTrainer
+from transformers import Seq2SeqTrainingArguments
+
+recipe_path, folder, *overrides = sys.argv[1:]
+recipe = load_recipe(recipe_path, overrides)
+result = train(recipe, folder, progress=False)
+eleven = encode_corpus(read_corpus(recipe.data.dev), result.tokenizer)[0].select(range(11))
+trainer = Seq2SeqAttnTrainer(
+    model=result.model,
+    args=Seq2SeqTrainingArguments(
+        folder + "/x", use_cpu=True, remove_unused_columns=False, predict_with_generate=True,
+        per_device_eval_batch_size=2, report_to="none",
+    ),
+    data_collator=Seq2SeqCollator(result.tokenizer, result.model),
+    processing_class=result.tokenizer,
+    compute_metrics=lambda found: {"scored": len(found.predictions)},
+)
+scored = trainer.predict(eleven).metrics["test_scored"]
+if trainer.is_world_process_zero():
+    print(json.dumps({"processes": trainer.accelerator.num_processes, "scored": scored}))
+"""
+
+
 def test_two_processes_train_and_score_as_one(toy_files: Callable[..., list[str]], tmp_path: Path) -> None:
-    """Two processes with half the batch each give the weights of one, and count each of 11 dev pairs once."""
+    """Two processes with half the batch each give the weights of one, and score each of 11 sentences once."""
     (tmp_path / "toy.yaml").write_text(TINY)
-    overrides = [*toy_files(train=32, dev=11), "training.max_steps=2", "training.eval_strategy=no"]
-    overrides += ["training.train_sampling_strategy=sequential", "training.per_device_eval_batch_size=1"]
-    overrides += ["training.use_cpu=true"]
-    run = ["-m", "hf_seq2seq_attn.training.train", str(tmp_path / "toy.yaml"), *overrides]
+    (tmp_path / "two.py").write_text(TWO_PROCESSES)
+    overrides = [*toy_files(train=32, dev=12), "training.max_steps=2", "training.eval_strategy=no"]
+    overrides += ["training.train_sampling_strategy=sequential", "training.per_device_eval_batch_size=4"]
+    # Adam turns rounding of a tiny gradient into a step of its own: at a small rate it stays below the tolerance.
+    overrides += ["training.learning_rate=1e-3"]
     launch = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--rdzv-backend=c10d"]
-    launch += ["--rdzv-endpoint=localhost:0"]
-    for command in (
-        [*launch, *run, "training.per_device_train_batch_size=8", "-o", str(tmp_path / "two")],
-        [*run, "-o", str(tmp_path / "one")],
-    ):
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        subprocess.run([sys.executable, *command], env=environment, check=True, capture_output=True, timeout=250)
-    one, two = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("one", "two"))
+    launch += ["--rdzv-endpoint=localhost:0", str(tmp_path / "two.py"), str(tmp_path / "toy.yaml")]
+    halves = ["training.per_device_train_batch_size=8", "training.per_device_eval_batch_size=2"]
+    outcome = subprocess.run(
+        [sys.executable, *launch, str(tmp_path / "two"), *overrides, *halves],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    assert json.loads(outcome.stdout.splitlines()[-1]) == {"processes": 2, "scored": 11}
+
+    one = train(load_recipe(tmp_path / "toy.yaml", overrides), tmp_path / "one", progress=False).metrics
+    two = json.loads((tmp_path / "two" / "metrics.json").read_text())
     assert (one["processes"], two["processes"]) == (1, 2)
     assert two["dev"]["loss"] == pytest.approx(one["dev"]["loss"], abs=1e-5)
+    assert two["dev"]["guided_loss"] == pytest.approx(one["dev"]["guided_loss"], abs=1e-5)
     ours, theirs = (AutoModelForSeq2SeqLM.from_pretrained(tmp_path / name).state_dict() for name in ("one", "two"))
     for name, weight in ours.items():
         torch.testing.assert_close(weight, theirs[name], rtol=0, atol=1e-5)
