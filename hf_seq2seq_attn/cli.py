@@ -181,6 +181,30 @@ def view(
     )
 
 
+@app.command()
+def explain(
+    model: Annotated[str | None, typer.Argument(help="Folder or Hub id of a model of this package.")] = None,
+    source: Annotated[str | None, typer.Argument(help="A source sentence.")] = None,
+    target: Annotated[str | None, typer.Argument(help="Its target sentence.")] = None,
+    example: Annotated[bool, typer.Option("--example", help="The worked example: I love cats -> 喜.")] = False,
+    state: Annotated[str, typer.Option(help="Decoder state of the example.")] = "0.6,0.4",
+    encoder: Annotated[str, typer.Option(help="Encoder outputs of the example.")] = "0.9,0.1 0.3,0.7 0.1,0.9",
+    step: Annotated[int, typer.Option(min=0, help="Decoder step, from 0, which reads the start token.")] = 0,
+    layer: Annotated[int | None, typer.Option(help="Decoder layer; default: the model's own, else the last.")] = None,
+    head: Annotated[int | None, typer.Option(help="Head; default: the model's own, else 0.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="HTML page of a model's walk.")] = None,
+) -> None:
+    """Show every number of one decoder step: of the worked example, or of a trained model and a sentence pair."""
+    from hf_seq2seq_attn.probing.commands import explain_example, explain_model
+
+    if example:
+        print(explain_example(state, encoder))
+    elif model and source and target and output:
+        explain_model(model, source, target, output, step=step, layer=layer, head=head)
+    else:
+        raise typer.BadParameter("give --example, or MODEL SOURCE TARGET and -o PAGE.html")
+
+
 def main() -> None:
     """Run the command line; turn bad input and missing extras into one line on stderr and exit code 2."""
     from .text_files import InputError

@@ -24,7 +24,9 @@ from .links import (
 from .scores import AlignmentScore, score_links
 from .tokens import Sentence, TokenizedText
 from .view import write_view
+from .walkthrough import WALK_CSS, Walk, walk_html, walk_page, walk_through
 from .words import SPECIALS, SUBWORDS, WordMatrix, to_word_links, to_words
+from .worked_example import WorkedExample, format_example, worked_example
 
 __all__ = [
     "align",
@@ -71,4 +73,12 @@ __all__ = [
     "legend_svg",
     "HEATMAP_CSS",
     "write_view",
+    "WALK_CSS",
+    "Walk",
+    "walk_html",
+    "walk_page",
+    "walk_through",
+    "WorkedExample",
+    "format_example",
+    "worked_example",
 ]

@@ -10,13 +10,15 @@ from hf_seq2seq_attn.text_files import InputError, read_aligned
 
 from .alignment import align, alignment_heads, check_choices
 from .extraction import SentenceError, default_rows, extract
-from .formats import Gold, LinkFile, format_links, read_link_file, write_links
+from .formats import Gold, LinkFile, format_links, read_link_file, write_atomically, write_links
 from .heatmap import PICTURE_SUFFIXES, save_heatmap
 from .heatmap_svg import SentenceView
 from .links import Links, extract_links, reverse_links, symmetrize
 from .scores import AlignmentScore, score_links
 from .view import write_view
+from .walkthrough import walk_page, walk_through
 from .words import to_words
+from .worked_example import format_example, worked_example
 
 
 def align_files(
@@ -170,6 +172,36 @@ def parse_heads(text: str) -> list[int] | None:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(f"heads is {text!r}; write auto or numbers with commas, e.g. 0,3") from None
+
+
+def explain_example(state: str, encoder: str) -> str:
+    """Return the worked example as text, for a state `a,b` and encoder outputs `a,b c,d e,f`."""
+    try:
+        return format_example(worked_example(_pair(state), [_pair(row) for row in encoder.replace(";", " ").split()]))
+    except ValueError as error:
+        raise InputError(f"explain --example: {error}") from error
+
+
+def explain_model(
+    model_name: str, source: str, target: str, output: Path, *, step: int, layer: int | None, head: int | None
+) -> None:
+    """Write a page with all numbers of one decoder step of a trained model."""
+    from hf_seq2seq_attn.translation import load_seq2seq
+
+    model, tokenizer = load_seq2seq(model_name)
+    try:
+        walk = walk_through(model, tokenizer, source, target, row=step, layer=layer, head=head)
+    except ValueError as error:
+        raise InputError(f"explain {model_name}: {error}") from error
+    write_atomically(output, [walk_page(walk)])
+
+
+def _pair(text: str) -> list[float]:
+    """Read numbers separated by commas."""
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not numbers separated by commas, as in 0.6,0.4") from error
 
 
 def _describe(model: object, align_with: str | None, layer: int | None, heads: list[int] | None, specials: str) -> str:

@@ -315,7 +315,7 @@ def _positions(config: Any, side: str) -> int | None:
     """Return how many positions a side has, None where it has no such limit."""
     if config.model_type == "seq2seq_attn":
         kind = config.encoder_type if side == "source" else config.decoder_type
-        if kind != "transformer":
+        if kind != "transformer" or config.position_embedding_type == "sinusoidal":
             return None
     return getattr(config, "max_position_embeddings", None)
 

@@ -24,6 +24,8 @@ from hf_seq2seq_attn.probing import (
     extract,
     to_word_links,
     to_words,
+    walk_html,
+    walk_through,
 )
 from hf_seq2seq_attn.translation import load_seq2seq, translate
 
@@ -254,16 +256,12 @@ def _choose_shown(test: ParallelCorpus) -> list[int]:
     return readable[::every][:VERSES_SHOWN]
 
 
-def _six_steps(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test: ParallelCorpus, index: int
-) -> str | None:
-    """Return the walk through one word of a verse as HTML, where the probing room has it."""
-    try:
-        from hf_seq2seq_attn.probing.walkthrough import walk_through
-    except ModuleNotFoundError:
-        return None
+def _six_steps(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test: ParallelCorpus, index: int) -> str:
+    """Return the walk through the row that aligns a word in the middle of a verse, as HTML."""
     middle = len(test.targets[index]) // 2
-    return str(walk_through(model, tokenizer, test.sources[index], test.targets[index], step=middle))
+    rows = default_rows(model.config)
+    walk = walk_through(model, tokenizer, test.sources[index], test.targets[index], word=middle, align_with=rows)
+    return walk_html(walk)
 
 
 def _table(metrics: dict[str, Any]) -> Table:

@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from hf_seq2seq_attn.probing import HEATMAP_CSS, SentenceView, heatmap_svg, legend_svg
+from hf_seq2seq_attn.probing import HEATMAP_CSS, WALK_CSS, SentenceView, heatmap_svg, legend_svg
 
 _LEGEND = (
     ("heat", "attention, 0 to 1"),
@@ -105,7 +105,7 @@ def write_demo_report(
     page = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Word alignment by attention</title>\n<style>{_CSS}{HEATMAP_CSS}</style>\n</head>\n<body>\n"
+        f"<title>Word alignment by attention</title>\n<style>{_CSS}{HEATMAP_CSS}{WALK_CSS}</style>\n</head>\n<body>\n"
     )
     Path(path).write_text(page + "\n".join(sections) + "\n</body>\n</html>\n", encoding="utf-8")
 
