@@ -39,7 +39,7 @@ from .scoring import score_alignments, score_translations
 from .train import train
 
 RECIPE = "bible_alignment"
-STEPS = 600
+STEPS = 1000
 ATTENTION = "additive"
 SEED = 1
 NUM_BEAMS = 4

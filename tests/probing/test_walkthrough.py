@@ -1,0 +1,98 @@
+"""A walk shows the model's own numbers, and notices when they are not."""
+
+import numpy as np
+import pytest
+import torch
+from probes import EOS, subword_tokenizer
+from variants import ATTENTIVE, tiny_model
+
+from hf_seq2seq_attn.probing import walk_html, walk_page, walk_through
+from hf_seq2seq_attn.probing.attention_steps import attention_steps
+
+SOURCE, TARGET = ["I", "love", "cats,"], ["understand", "the", "day"]
+
+
+def model_for(tokenizer, **fields: object):
+    return tiny_model(
+        **{**fields, "vocab_size": len(tokenizer)}
+        | ({"decoder_vocab_size": len(tokenizer)} if "decoder_vocab_size" in fields else {})
+    )
+
+
+@pytest.mark.parametrize("fields", ATTENTIVE.values(), ids=ATTENTIVE)
+def test_weights_context_and_prediction_are_the_models(fields: dict) -> None:
+    tokenizer = subword_tokenizer()
+    model = model_for(tokenizer, **fields)
+    head = model.config.cross_attention_heads - 1
+    walk = walk_through(model, tokenizer, SOURCE, TARGET, row=2, head=head)
+    ids = tokenizer(SOURCE, is_split_into_words=True, return_tensors="pt")["input_ids"]
+    target = tokenizer(TARGET, is_split_into_words=True)["input_ids"]
+    output = model(ids, decoder_input_ids=torch.tensor([[1, *target]]), output_attentions=True)
+    maps = output.cross_attentions[-1][0, head, 2].detach().numpy()
+    np.testing.assert_allclose(walk.steps.weights[-len(maps) :], maps, atol=1e-5)
+    np.testing.assert_allclose(walk.steps.context, walk.steps.weights @ walk.steps.values, atol=1e-9)
+    log_probabilities = torch.log_softmax(output.logits[0, 2].double(), -1)
+    assert walk.cross_entropy == pytest.approx(-float(log_probabilities[target[2]]), abs=1e-5)
+    assert walk.top[0][0] == tokenizer.convert_ids_to_tokens(int(log_probabilities.argmax()))
+    assert walk.read == tokenizer.convert_ids_to_tokens([1, *target[:2]])
+    if model.config.decoder_is_recurrent:
+        logits = model.lm_head(torch.tensor(walk.fused, dtype=torch.float32))
+        assert torch.allclose(logits, output.logits[0, 2], atol=1e-4)
+    assert not model.get_decoder()._forward_hooks
+
+
+def test_a_word_is_found_in_the_row_that_aligns_it() -> None:
+    tokenizer = subword_tokenizer()
+    model = model_for(tokenizer, encoder_type="gru", decoder_type="gru")
+    pieces = tokenizer(TARGET, is_split_into_words=True).word_ids()
+    assert walk_through(model, tokenizer, SOURCE, TARGET, word=1).row == pieces.index(1)
+    assert walk_through(model, tokenizer, SOURCE, TARGET, word=1, align_with="input").row == pieces.index(1) + 1
+
+
+def test_the_last_row_predicts_nothing_that_is_known() -> None:
+    tokenizer = subword_tokenizer()
+    length = len(tokenizer(TARGET, is_split_into_words=True)["input_ids"])
+    walk = walk_through(model_for(tokenizer), tokenizer, SOURCE, TARGET, row=length)
+    assert walk.true_token is None and walk.cross_entropy is None
+    assert walk.read[-1] == tokenizer.convert_ids_to_tokens(EOS)
+
+
+def test_numbers_that_are_not_the_models_are_noticed() -> None:
+    """The walk recomputes softmax and scores; a module that scores otherwise must not be explained as if it did not."""
+    tokenizer = subword_tokenizer()
+    model = model_for(tokenizer, encoder_type="gru", decoder_type="gru")
+    attention = model.get_decoder().encoder_attn
+    attention.score = lambda queries, keys: 1.5 * (queries @ keys.transpose(-1, -2))
+    with pytest.raises(ValueError, match="differ from the model"):
+        walk_through(model, tokenizer, SOURCE, TARGET, row=1)
+
+
+def test_padding_has_no_part_in_the_sum() -> None:
+    model = tiny_model(encoder_type="gru", decoder_type="gru", cross_attention_type="additive")
+    attention = model.get_decoder().encoder_attn
+    memory = attention.remember(torch.randn(1, 5, 12), torch.tensor([[1, 1, 0, 1, 0]]))
+    steps = attention_steps(attention, torch.randn(12), memory)
+    assert steps.weights[[2, 4]].tolist() == [0, 0] and steps.weights.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ({}, "neither"), ({"row": 1, "word": 1}, "both"), ({"row": 99}, "row=99"), ({"word": 3}, "words 0 to 2"),
+        ({"row": 1, "head": 7}, "head=7"), ({"row": 1, "layer": 2}, "layer=2"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_refused(choice: dict, words: str) -> None:
+    tokenizer = subword_tokenizer()
+    with pytest.raises(ValueError, match=words):
+        walk_through(model_for(tokenizer), tokenizer, SOURCE, TARGET, **choice)
+
+
+def test_the_page_is_harmless_and_needs_nothing_from_outside() -> None:
+    tokenizer = subword_tokenizer()
+    for fields in ({}, {"cross_attention_type": "additive", "null_key": True}):
+        walk = walk_through(model_for(tokenizer, **fields), tokenizer, ["<b>cats</b>", "love"], TARGET, row=1)
+        page = walk_page(walk)
+        assert "http" not in page and "<b>cats" not in page and walk_html(walk) in page
+        for step in ("Encode", "Query", "Score", "Softmax", "Context", "Fuse and predict"):
+            assert f"<b>{step}" in page

@@ -1,0 +1,71 @@
+"""The lesson's example comes out of the real modules, to the digit, and every number follows its inputs."""
+
+import numpy as np
+import pytest
+
+from hf_seq2seq_attn.probing import format_example, worked_example
+from hf_seq2seq_attn.probing.attention_steps import AttentionSteps
+
+
+def test_the_numbers_of_the_lesson() -> None:
+    example = worked_example()
+    np.testing.assert_allclose(example.dot.raw, [0.58, 0.46, 0.42], atol=1e-6)
+    np.testing.assert_allclose(example.dot.scores, [0.410, 0.325, 0.297], atol=5e-4)
+    np.testing.assert_allclose(example.dot.exponentials, [1.507, 1.384, 1.346], atol=5e-4)
+    assert example.dot.total == pytest.approx(4.237, abs=5e-4)
+    np.testing.assert_allclose(example.dot.weights, [0.356, 0.327, 0.318], atol=5e-4)
+    np.testing.assert_allclose(example.dot.context, [0.44987, 0.55013], atol=5e-6)
+    np.testing.assert_allclose(example.fused["concat"], [0.6, 0.4, 0.45, 0.55], atol=5e-4)
+    np.testing.assert_allclose(example.fused["add"], [1.05, 0.95], atol=5e-4)
+
+
+def test_the_gate_mixes_state_and_context() -> None:
+    example = worked_example()
+    state, context = example.state, example.dot.context
+    gate = 1 / (1 + np.exp(-(state + context)))
+    np.testing.assert_allclose(example.fused["gate"], gate * state + (1 - gate) * context, atol=1e-6)
+
+
+def test_additive_scores_by_hand() -> None:
+    example = worked_example()
+    hidden = np.tanh(example.state + example.encoder)
+    np.testing.assert_allclose(example.additive.scores, hidden.sum(1), atol=1e-6)
+    assert example.additive.weights.argmax() == 1, "additive scoring with these weights looks at `love`"
+
+
+@pytest.mark.parametrize(
+    ("state", "encoder"),
+    [((0.2, 0.9), ((0.9, 0.1), (0.3, 0.7), (0.1, 0.9))), ((-1.5, 2.0), ((0.0, 1.0), (2.0, -1.0), (0.5, 0.5)))],
+)
+def test_every_number_follows_the_inputs(state: tuple, encoder: tuple) -> None:
+    example, lesson = worked_example(state, encoder), worked_example()
+    h = np.array(encoder)
+    scores = h @ np.array(state) / np.sqrt(2)
+    weights = np.exp(scores) / np.exp(scores).sum()
+    np.testing.assert_allclose(example.dot.weights, weights, atol=1e-6)
+    np.testing.assert_allclose(example.dot.context, weights @ h, atol=1e-6)
+    for kind in ("concat", "add", "gate"):
+        assert not np.allclose(example.fused[kind], lesson.fused[kind])
+        assert example.probabilities[kind].sum() == pytest.approx(1)
+    assert format_example(example) != format_example(lesson)
+
+
+def test_the_text_shows_all_six_steps_and_says_where_rounding_differs() -> None:
+    text = format_example(worked_example())
+    for part in (
+        "I love cats", "e_2 = [0.5, 0.8]", "step 1", "Step 2", "Step 3", "Step 4", "Step 5", "Step 6",
+        "0.410", "0.325", "0.297", "[0.356, 0.327, 0.318]", "[0.44987, 0.55013]", "by hand gives [0.450, 0.551]",
+        "additive", "concat", "add", "gate", "[1.05, 0.95]", "The flow", "喜",
+    ):  # fmt: skip
+        assert part in text, part
+
+
+@pytest.mark.parametrize(("state", "encoder"), [((0.6,), None), ((0.6, 0.4), ((1, 2), (3, 4)))])
+def test_wrong_shapes_are_refused(state: tuple, encoder: tuple | None) -> None:
+    with pytest.raises(ValueError, match=r"2 numbers|pair for each"):
+        worked_example(state, *([] if encoder is None else [encoder]))
+
+
+def test_steps_know_their_shapes() -> None:
+    steps: AttentionSteps = worked_example().dot
+    assert steps.keys.shape == steps.values.shape == (3, 2) and steps.weights.shape == (3,)
