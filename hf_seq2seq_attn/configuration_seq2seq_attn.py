@@ -73,7 +73,8 @@ class Seq2SeqAttnConfig(PreTrainedConfig):
             size are added, and not on recurrent ones, whose gates it would saturate.
         share_encoder_decoder_embeddings: One embedding table for both sides (needs one vocabulary).
         tie_word_embeddings: The output layer reuses the decoder's embedding table.
-        init_std: Standard deviation of initial linear and embedding weights.
+        init_std: Standard deviation of initial linear and embedding weights; None = d_model ** -0.5, which is
+            Xavier's for square ones. Much less, and a small model's attention starts flat and stays so for long.
 
     Raises:
         ValueError: a value or a combination that cannot be; names the field, the value, what is allowed, the remedy.
@@ -120,7 +121,7 @@ class Seq2SeqAttnConfig(PreTrainedConfig):
     normalize_before: bool = False
     share_encoder_decoder_embeddings: bool = True
     tie_word_embeddings: bool = True
-    init_std: float = 0.02
+    init_std: float | None = None
     use_cache: bool = True
     is_encoder_decoder: bool = True
     pad_token_id: int | None = 0
@@ -272,6 +273,8 @@ class Seq2SeqAttnConfig(PreTrainedConfig):
 
     def _resolve_defaults(self) -> None:
         """Write out what None stands for, so that config.json states what the model does."""
+        if self.init_std is None and self.d_model > 0:
+            self.init_std = self.d_model**-0.5
         if self.decoder_vocab_size is None:
             self.decoder_vocab_size = self.vocab_size
         elif self.decoder_vocab_size != self.target_vocab_size:

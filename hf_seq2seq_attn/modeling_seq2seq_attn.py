@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers import initialization as init
-from transformers.cache_utils import EncoderDecoderCache
+from transformers.cache_utils import EncoderDecoderCache, StaticCache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.utils import can_return_tuple
 from transformers.utils.deprecation import deprecate_kwarg
@@ -16,7 +16,7 @@ from transformers.utils.deprecation import deprecate_kwarg
 from .configuration_seq2seq_attn import Seq2SeqAttnConfig
 from .cross_attention import AdditiveAttention, Attention, ScaledDotProductAttention
 from .recurrent import FixedContext, RecurrentDecoder, RecurrentEncoder
-from .recurrent_cache import RecurrentCache
+from .recurrent_cache import RecurrentCache, check_cache
 from .transformer import TransformerDecoder, TransformerEncoder
 
 
@@ -49,10 +49,11 @@ class Seq2SeqAttnPreTrainedModel(PreTrainedModel):
                     init.zeros_(parameter)
         elif isinstance(module, Attention):
             for name, parameter in module.named_parameters(recurse=False):
-                # Unit scale for v: with `init_std` all scores would start equal, and so would all positions.
-                init.uniform_(parameter, -1, 1) if name == "score_vector" else init.normal_(
-                    parameter, std=self.config.init_std
-                )
+                if name == "score_vector":
+                    # With `init_std` all scores would start nearly equal, and so would all positions.
+                    init.uniform_(parameter, -1, 1)
+                else:
+                    init.normal_(parameter, std=self.config.init_std)
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
         """Save as the library does; where our code goes along, say for both Auto classes which class it is."""
@@ -311,6 +312,12 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
         if not self.config.decoder_is_recurrent:
             library: Any = super()
             library._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+            made = getattr(model_kwargs.get("cache"), "cross_attention_cache", None)
+            if self.config.null_key and isinstance(made, StaticCache):
+                raise ValueError(
+                    f"cache_implementation={generation_config.cache_implementation!r}: its cross-attention part has "
+                    "room for the source only, and null_key=True adds a key; leave it out"
+                )
             return
         if generation_config.cache_implementation not in (None, "dynamic"):
             raise ValueError(
@@ -318,9 +325,15 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
                 "of fixed size, which needs no such cache; leave it out"
             )
         if model_kwargs.get("cache") is not None:
+            check_cache(model_kwargs["cache"])
             model_kwargs["cache"]._is_user_defined = True
         elif generation_config.use_cache is not False:
             model_kwargs["cache"] = RecurrentCache(self.config.decoder_layers)
+
+    @staticmethod
+    def create_masks_for_generate(attention_mask: Tensor | None, **kwargs: Any) -> Tensor | None:
+        """Return the decoder's mask (B, T) as it is: where the library wants it causal, our decoder makes it so."""
+        return attention_mask
 
     def _prefill(
         self,

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hf_seq2seq_attn.tokenizer_pair import sides
+
 from .attention_steps import AttentionSteps, attention_steps
 from .capture import check_model, evaluating
 from .extraction import row_offset
@@ -130,7 +132,7 @@ def walk_through(
     probabilities = torch.softmax(output.logits[0, row].double(), dim=-1)
     best = probabilities.topk(min(TOP_TOKENS, len(probabilities)))
     next_id = decoder_ids[row + 1] if row + 1 < len(decoder_ids) else None
-    tokens = tokenizer.convert_ids_to_tokens
+    tokens = sides(tokenizer)[1].convert_ids_to_tokens
     return Walk(
         source_tokens=source_side.tokens,
         read=tokens(decoder_ids[: row + 1]),
@@ -223,8 +225,8 @@ def _predict(walk: Walk) -> str:
     if walk.cross_entropy is not None:
         truth = f"The true next token is {_text(str(walk.true_token))}: cross-entropy {walk.cross_entropy:.3f}."
     return (
-        f"<b>Fuse and predict.</b> State and context ({escape(walk.fusion)}) give {_fold(walk.fused)}; output layer and "
-        f"softmax make of the last layer's:{top}{truth}"
+        f"<b>Fuse and predict.</b> State and context ({escape(walk.fusion)}) give {_fold(walk.fused)}; output layer "
+        f"and softmax make of the last layer's:{top}{truth}"
     )
 
 

@@ -15,7 +15,8 @@ def run_suite(mutant: str, variant: str) -> subprocess.CompletedProcess[str]:
     """Run the model's tests of one variant with the fault planted ('' = none)."""
     return subprocess.run(
         [
-            sys.executable, "-m", "pytest", "-p", "mutants", "-p", "no:cacheprovider", "-p", "no:xdist", "-x", "-k", variant, "tests/model/test_generation.py", "tests/model/test_modeling.py",
+            sys.executable, "-m", "pytest", "-p", "mutants", "-p", "no:cacheprovider", "-p", "no:xdist", "-x",
+            "-k", variant, "tests/model/test_generation.py", "tests/model/test_modeling.py",
         ],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT / "tests" / "support"), "SEQ2SEQ_MUTANT": mutant},
