@@ -76,11 +76,35 @@ def translate(
     beams: Annotated[int, typer.Option(min=1, help="1 is greedy.")] = 4,
     n_best: Annotated[int, typer.Option(min=1, help="Above 1: Moses lines, `id ||| text ||| score`.")] = 1,
     batch_size: Annotated[int, typer.Option(min=1, help="Sentences in one pass.")] = 32,
+    alignments: Annotated[
+        bool, typer.Option("--alignments", help="After a tab: links of source and target words, Pharaoh form.")
+    ] = False,
 ) -> None:
-    """Translate line by line to stdout: N lines in, N lines out, blank ones kept."""
-    from hf_seq2seq_attn.translation import translate_file
+    """Translate line by line to stdout: N lines in, N lines out, blank ones kept.
 
-    translate_file(model, file, num_beams=beams, n_best=n_best, batch_size=batch_size)
+    A translation has at most twice the tokens of its source (of the longest in its batch) plus 10; lines that this
+    limit cuts off are counted on stderr.
+    """
+    from hf_seq2seq_attn.translation import Align, translate_file
+
+    aligner: Align | None = None
+    if alignments:
+        from hf_seq2seq_attn.probing import align as aligner
+    translate_file(model, file, num_beams=beams, n_best=n_best, batch_size=batch_size, align=aligner)
+
+
+@app.command()
+def push(
+    run_dir: Annotated[Path, typer.Argument(help="A folder with a model, as `train` leaves it.")],
+    repo_id: Annotated[str, typer.Argument(help="user/name on the Hub; made if it does not exist.")],
+    private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
+    revision: Annotated[str | None, typer.Option(help="A branch; made if it does not exist. Default: main.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be uploaded; upload nothing.")] = False,
+) -> None:
+    """Share a model on the Hugging Face Hub: weights, tokenizer, code and card; never a pickle."""
+    from hf_seq2seq_attn.training.hub import push_folder
+
+    push_folder(run_dir, repo_id, private=private, revision=revision, dry_run=dry_run)
 
 
 @app.command()

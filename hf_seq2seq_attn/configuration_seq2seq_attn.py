@@ -81,7 +81,10 @@ class Seq2SeqAttnConfig(PreTrainedConfig):
     """
 
     model_type = "seq2seq_attn"
-    keys_to_ignore_at_inference = ["cache"]  # noqa: RUF012 - HF's own form
+    # What the Trainer must not gather: maps of batches of unequal length do not join, and caches only fill memory.
+    keys_to_ignore_at_inference = [  # noqa: RUF012 - HF's own form
+        *("cache", "encoder_attentions", "decoder_attentions", "cross_attentions"),
+    ]
     attribute_map = {  # noqa: RUF012
         "hidden_size": "d_model",
         "num_hidden_layers": "encoder_layers",

@@ -9,11 +9,13 @@ Notation of the whole model room:
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 
 class Memory(NamedTuple):
@@ -186,10 +188,71 @@ class AdditiveAttention(Attention):
         return additive_scores(queries, keys, self.score_vector)
 
 
-def additive_scores(queries: Tensor, keys: Tensor, score_vector: Tensor) -> Tensor:
-    """Return v . tanh(q + k), (B, H, T, S), for queries (B, H, T, W), keys (B, H, S, W), score_vector (H, W)."""
+def additive_scores_reference(queries: Tensor, keys: Tensor, score_vector: Tensor) -> Tensor:
+    """Return v . tanh(q + k), (B, H, T, S), for queries (B, H, T, W), keys (B, H, S, W), score_vector (H, W).
+
+    The formula as it stands; it holds B x H x T x S x W numbers, and autograd keeps them.
+    """
     hidden = torch.tanh(queries[:, :, :, None] + keys[:, :, None])
-    return (hidden * score_vector.to(hidden.dtype)[:, None, None]).sum(-1)
+    return (hidden * score_vector[:, None, None]).sum(-1)
+
+
+def additive_scores(queries: Tensor, keys: Tensor, score_vector: Tensor) -> Tensor:
+    """Return what `additive_scores_reference` returns, in float32 or better, without holding all of tanh(q + k).
+
+    A few target rows at a time go through one buffer that fits the processor's cache, and the backward pass computes
+    them anew. It cannot be differentiated twice.
+    """
+    dtype = torch.promote_types(queries.dtype, torch.float32)
+    queries, keys, score_vector = queries.to(dtype), keys.to(dtype), score_vector.to(dtype)
+    with torch.autocast(queries.device.type, enabled=False):
+        if torch.compiler.is_compiling():
+            return additive_scores_reference(queries, keys, score_vector)
+        return _AdditiveScores.apply(queries, keys, score_vector)
+
+
+class _AdditiveScores(torch.autograd.Function):
+    """Additive scores by blocks of rows; with h = tanh(q + k) and e = h . v: de/dq = de/dk = v (1 - h^2), de/dv = h."""
+
+    # Numbers in the buffer: 4 MiB on a CPU; on other devices few, large blocks.
+    BUFFER = 2**20
+    BUFFER_OF_ACCELERATORS = 2**26
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, score_vector: Tensor) -> Tensor:  # type: ignore[override]
+        ctx.save_for_backward(queries, keys, score_vector)
+        scores = queries.new_empty(*queries.shape[:3], keys.shape[2])
+        for rows, hidden in _AdditiveScores._blocks(queries, keys):
+            scores[:, :, rows] = (hidden.flatten(2, 3) @ score_vector[:, :, None]).view(scores[:, :, rows].shape)
+        return scores
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
+        queries, keys, score_vector = ctx.saved_tensors
+        of_queries, of_keys = torch.empty_like(queries), torch.zeros_like(keys)
+        of_vector = torch.zeros_like(score_vector)
+        for rows, hidden in _AdditiveScores._blocks(queries, keys):
+            block = gradient[:, :, rows]
+            of_vector += torch.einsum("bhts,bhtsw->hw", block, hidden)
+            slope = hidden.square_().neg_().add_(1).mul_(block[..., None])
+            of_queries[:, :, rows] = slope.sum(3)
+            of_keys += slope.sum(2)
+        return of_queries * score_vector[:, None], of_keys * score_vector[:, None], of_vector
+
+    @staticmethod
+    def _blocks(queries: Tensor, keys: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Yield slices of rows and tanh(q + k) of them, (B, H, rows, S, W), each in the same buffer."""
+        (batch, heads, length, width), positions = queries.shape, keys.shape[2]
+        limit = _AdditiveScores.BUFFER if queries.is_cpu else _AdditiveScores.BUFFER_OF_ACCELERATORS
+        step = max(1, min(length, limit // max(1, batch * heads * positions * width)))
+        buffer = queries.new_empty(batch, heads, step, positions, width)
+        for start in range(0, length, step):
+            rows = slice(start, min(start + step, length))
+            part = queries[:, :, rows, None]
+            hidden = buffer if part.shape[2] == step else torch.empty_like(buffer[:, :, : part.shape[2]])
+            torch.add(part, keys[:, :, None], out=hidden)
+            yield rows, hidden.tanh_()
 
 
 def weigh(scores: Tensor, readable: Tensor | None) -> Tensor:

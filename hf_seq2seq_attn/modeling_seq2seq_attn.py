@@ -53,7 +53,7 @@ class Seq2SeqAttnPreTrainedModel(PreTrainedModel):
                     # With `init_std` all scores would start nearly equal, and so would all positions.
                     init.uniform_(parameter, -1, 1)
                 else:
-                    init.normal_(parameter, std=self.config.init_std)
+                    init.normal_(parameter, std=cast(float, self.config.init_std))
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
         """Save as the library does; where our code goes along, say for both Auto classes which class it is."""

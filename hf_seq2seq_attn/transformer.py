@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
@@ -140,28 +141,31 @@ class TransformerSide(Side):
         self.embed_positions = nn.Embedding(config.max_position_embeddings, config.d_model) if learned else None
         self.layer_norm = nn.LayerNorm(config.d_model) if config.normalize_before else None
 
-    def add_positions(self, embedded: Tensor, attention_mask: Tensor | None, past: int = 0) -> Tensor:
+    def add_positions(
+        self, embedded: Tensor, attention_mask: Tensor | None, past: int | Tensor = 0, columns: int | None = None
+    ) -> Tensor:
         """Add to embedded (B, L, D) what says where each token stands, counting real tokens only.
 
         Args:
             attention_mask: (B, past + L), 1 = real; positions are its running sum, so that padding on either side
                 changes nothing. None = all real.
             past: Number of tokens before these.
+            columns: Number of positions there can be; None = past + L.
 
         Raises:
             ValueError: learned positions, and the sequence is longer than `max_position_embeddings`.
         """
         length = embedded.shape[1]
         if attention_mask is None:
-            positions = torch.arange(past, past + length, device=embedded.device)[None]
+            positions = (torch.arange(length, device=embedded.device) + past)[None]
         else:
             positions = (attention_mask.long().cumsum(1) - 1).clamp(min=0)[:, -length:]
         if self.embed_positions is None:
-            table = sinusoids(past + length, embedded.shape[-1], embedded.device)
+            table = sinusoids(columns or int(past) + length, embedded.shape[-1], embedded.device)
             return embedded + table[positions].to(embedded.dtype)
         if past + length > self.config.max_position_embeddings:
             raise ValueError(
-                f"a sequence of {past + length} tokens is longer than "
+                f"a sequence of {int(past) + length} tokens is longer than "
                 f"max_position_embeddings={self.config.max_position_embeddings}; shorten it, or train a model with "
                 "more positions or with position_embedding_type='sinusoidal'"
             )
@@ -231,15 +235,22 @@ class TransformerDecoder(TransformerSide):
         """Return states (B, T, D) for the tokens after those in the cache; `attention_mask` (B, past + T), 1 = real."""
         if use_cache and cache is None:
             cache = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
-        past = 0 if cache is None else int(cache.get_seq_length())
+        if not isinstance(cache, EncoderDecoderCache | None):
+            raise TypeError(
+                f"cache must be an EncoderDecoderCache, not {type(cache).__name__}; leave it out, or pass on the one "
+                "that the model returned"
+            )
         states = self.embed(input_ids, inputs_embeds)
+        # A static cache counts in a tensor, and has columns for tokens to come.
+        past: int | Tensor = 0 if cache is None else cache.get_seq_length()
+        columns = states.shape[1] if cache is None else cache.get_mask_sizes(states.shape[1], 0)[0]
         if attention_mask is not None and attention_mask.shape[1] != past + states.shape[1]:
             raise ValueError(
-                f"decoder_attention_mask has {attention_mask.shape[1]} columns, but there are {past} cached and "
+                f"decoder_attention_mask has {attention_mask.shape[1]} columns, but there are {int(past)} cached and "
                 f"{states.shape[1]} new tokens; give one column for each"
             )
-        states = self.dropout(self.add_positions(states, attention_mask, past))
-        causal_mask = causal(states.shape[1], past, attention_mask, states.device)
+        states = self.dropout(self.add_positions(states, attention_mask, past, columns))
+        causal_mask = causal(states.shape[1], past, attention_mask, states.device, columns)
         all_states: list[Tensor] = [states]
         all_self: list[Tensor] = []
         all_cross: list[Tensor] = []
@@ -260,12 +271,19 @@ class TransformerDecoder(TransformerSide):
         )
 
 
-def causal(length: int, past: int, attention_mask: Tensor | None, device: torch.device) -> Tensor:
-    """Return bool (1 or B, 1, T, past + T): row t reads itself and what came before it, but no padding."""
-    rows = torch.arange(past, past + length, device=device)
-    columns = torch.arange(past + length, device=device)
-    readable = (columns[None, :] <= rows[:, None])[None, None]
-    return readable if attention_mask is None else readable & attention_mask.bool()[:, None, None, :]
+def causal(
+    length: int, past: int | Tensor, attention_mask: Tensor | None, device: torch.device, columns: int | None = None
+) -> Tensor:
+    """Return bool (1 or B, 1, T, columns): row t reads itself and what came before it, but no padding.
+
+    `columns` is past + T if it is None; those after are read by no row.
+    """
+    columns = int(past) + length if columns is None else columns
+    rows = torch.arange(length, device=device) + past
+    readable = (torch.arange(columns, device=device)[None, :] <= rows[:, None])[None, None]
+    if attention_mask is None:
+        return readable
+    return readable & F.pad(attention_mask.bool(), (0, columns - attention_mask.shape[1]))[:, None, None, :]
 
 
 def sinusoids(length: int, width: int, device: torch.device) -> Tensor:

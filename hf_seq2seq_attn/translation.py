@@ -1,17 +1,23 @@
 """Translate sentences with any Hugging Face encoder-decoder: N in, N out, in order."""
 
+import logging
+import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, overload
 
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from .text_files import InputError, read_lines
+from .tokenizer_pair import AnyTokenizer, TokenizerPair, check_vocabularies, load_tokenizer, sides
+
+logger = logging.getLogger(__name__)
 
 LIMIT_FACTOR, LIMIT_EXTRA = 2, 10
+Align = Callable[..., Sequence[Iterable[tuple[int, int]]]]
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,8 @@ class Hypothesis:
 
     text: str
     score: float
+    finished: bool = True
+    """False where the limit on its length cut it off before an end token."""
 
 
 class SentenceTooLongError(ValueError):
@@ -33,7 +41,7 @@ class SentenceTooLongError(ValueError):
 @overload
 def translate(
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: AnyTokenizer,
     sentences: Iterable[str],
     *,
     num_beams: int = 4,
@@ -48,7 +56,7 @@ def translate(
 @overload
 def translate(
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: AnyTokenizer,
     sentences: Iterable[str],
     *,
     num_beams: int = 4,
@@ -62,7 +70,7 @@ def translate(
 
 def translate(
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: AnyTokenizer,
     sentences: Iterable[str],
     *,
     num_beams: int = 4,
@@ -75,8 +83,11 @@ def translate(
     """Translate sentences by beam search.
 
     Batches hold sentences of like length; results come in input order. A blank sentence gives a blank translation.
+    What the tokenizer cannot write (`<unk>`) stays visible. Translations that the limit cuts off are counted in a
+    warning.
 
     Args:
+        tokenizer: the model's tokenizer, or a `TokenizerPair` if each side has its own.
         sentences: raw text, one sentence each.
         num_beams: 1 = greedy.
         max_new_tokens: longest translation in tokens. None: twice the longest source of the batch plus 10, and never
@@ -90,9 +101,34 @@ def translate(
         blank hypothesis for a blank sentence).
 
     Raises:
-        ValueError: not an encoder-decoder, or more hypotheses than beams.
+        ValueError: not an encoder-decoder, more hypotheses than beams, or a tokenizer of another vocabulary.
         SentenceTooLongError: a sentence longer than the model's positions.
     """
+    results = _translate(
+        model, tokenizer, sentences, num_beams, batch_size, max_new_tokens, num_return_sequences, progress, generation
+    )
+    cut = count_cut(results)
+    if cut:
+        logger.warning("%d of %d translations were cut off by the limit on their length", cut, len(results))
+    return [best.text for best, *_ in results] if num_return_sequences == 1 else results
+
+
+def count_cut(results: Iterable[Iterable[Hypothesis]]) -> int:
+    """Return how many sentences have a hypothesis that was cut off."""
+    return sum(any(not hypothesis.finished for hypothesis in hypotheses) for hypotheses in results)
+
+
+def _translate(
+    model: PreTrainedModel,
+    tokenizer: AnyTokenizer,
+    sentences: Iterable[str],
+    num_beams: int,
+    batch_size: int,
+    max_new_tokens: int | None,
+    num_return_sequences: int,
+    progress: Callable[[int, int], None] | None,
+    generation: dict[str, Any],
+) -> list[list[Hypothesis]]:
     if not model.config.is_encoder_decoder:
         raise ValueError(f"{type(model).__name__} is not an encoder-decoder; translate needs one")
     if num_return_sequences < 1 or num_beams < num_return_sequences:
@@ -100,11 +136,8 @@ def translate(
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size}: must be at least 1")
     lines = [sentence.strip() for sentence in sentences]
-    encoded = [tokenizer(line)["input_ids"] if line else [] for line in lines]
-    positions = _positions(model)
-    for number, ids in enumerate(encoded, start=1):
-        if positions and len(ids) > positions:
-            raise SentenceTooLongError(number, len(ids), positions)
+    encoded = _encode(model, tokenizer, lines)
+    positions = _positions(model.config, "decoder")
     results = [[Hypothesis("", 0.0)] for _ in lines]
     order = sorted((i for i, line in enumerate(lines) if line), key=lambda i: len(encoded[i]), reverse=True)
     was_training = model.training
@@ -130,18 +163,43 @@ def translate(
                 progress(start + len(chosen), len(order))
     finally:
         model.train(was_training)
-    return [best.text for best, *_ in results] if num_return_sequences == 1 else results
+    return results
+
+
+def _encode(model: PreTrainedModel, tokenizer: AnyTokenizer, lines: list[str]) -> list[list[int]]:
+    """Return the token ids of each line, none for a blank one; what the model cannot read is refused."""
+    source_tokenizer, _ = sides(tokenizer)
+    encoded = [source_tokenizer(line)["input_ids"] if line else [] for line in lines]
+    positions, size = _positions(model.config, "encoder"), getattr(model.config, "vocab_size", None)
+    for number, ids in enumerate(encoded, start=1):
+        if positions and len(ids) > positions:
+            raise SentenceTooLongError(number, len(ids), positions)
+        if size is not None and max(ids, default=0) >= size:
+            raise ValueError(
+                f"source sentence {number} has the token id {max(ids)}, the model a source vocabulary of {size}; "
+                "load the tokenizer that belongs to this model"
+            )
+    return encoded
 
 
 def translate_file(
-    model_name: str | Path, path: str | Path | None, *, num_beams: int = 4, n_best: int = 1, batch_size: int = 32
+    model_name: str | Path,
+    path: str | Path | None,
+    *,
+    num_beams: int = 4,
+    n_best: int = 1,
+    batch_size: int = 32,
+    align: Align | None = None,
 ) -> None:
     """Translate a text file, or standard input where `path` is None, to standard output; progress goes to stderr.
 
-    With `n_best` above 1 the lines are Moses n-best lines, `id ||| text ||| score`, ids counted from 0.
+    With `n_best` above 1 the lines are Moses n-best lines, `id ||| text ||| score`, ids counted from 0. With `align`
+    (that of the probing room) each line ends in its word links, source word first: after a tab, or as the fourth field
+    of an n-best line.
 
     Raises:
-        InputError: a bad file or model, more hypotheses than beams, or a line too long for the model.
+        InputError: a bad file or model, more hypotheses than beams, a line too long for the model, or a model without
+            attention to align with.
     """
     if n_best > num_beams:
         raise InputError(f"--n-best {n_best}: {num_beams} beams give no more than {num_beams}; raise --beams")
@@ -152,27 +210,70 @@ def translate_file(
         print(f"\rtranslated {done}/{total}", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
     try:
-        results: list[Any] = translate(
-            model,
-            tokenizer,
-            lines,
-            num_beams=num_beams,
-            batch_size=batch_size,
-            num_return_sequences=n_best,
-            progress=report,
-        )
+        if align is not None:
+            # Of nothing, so that a model without attention is refused before the work and not after it.
+            align(model, tokenizer, [], [])
+        results = _translate(model, tokenizer, lines, num_beams, batch_size, None, n_best, report, {})
+        numbers = [number for number, found in enumerate(results) for _ in found]
+        texts = [_one_line(hypothesis.text) for found in results for hypothesis in found]
+        links = None
+        if align is not None:
+            links = _links(model, tokenizer, align, [lines[number] for number in numbers], texts, batch_size)
     except SentenceTooLongError as error:
         raise InputError(f"{path or 'stdin'}:{error.number}: {error}") from error
-    for number, result in enumerate(results):
-        if n_best == 1:
-            print(result)
-        else:
-            for hypothesis in result:
-                print(f"{number} ||| {hypothesis.text} ||| {hypothesis.score:.4f}")
+    except ValueError as error:
+        raise InputError(f"{path or 'stdin'}: {error}") from error
+    scores = [hypothesis.score for found in results for hypothesis in found]
+    for row, number in enumerate(numbers):
+        fields = [texts[row]] if n_best == 1 else [str(number), texts[row], f"{scores[row]:.4f}"]
+        print(("\t" if n_best == 1 else " ||| ").join(fields if links is None else [*fields, links[row]]))
+    cut = count_cut(results)
+    if cut:
+        _remark(
+            f"{cut} of {len(lines)} lines have a translation that was cut off at the limit of {LIMIT_FACTOR} times the "
+            f"source tokens plus {LIMIT_EXTRA}, or at the model's last position"
+        )
 
 
-def load_seq2seq(name_or_path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a model and its tokenizer from a folder or from the Hub, on the accelerator if there is one.
+def _links(
+    model: PreTrainedModel,
+    tokenizer: AnyTokenizer,
+    align: Align,
+    sources: list[str],
+    translations: list[str],
+    batch_size: int,
+) -> list[str]:
+    """Return the word links of each pair in Pharaoh form.
+
+    The translations are read anew, as text, and may have more tokens so than as they were generated. One that has more
+    than the model has positions gets no links, and a remark says so.
+    """
+    positions = _positions(model.config, "decoder")
+    _, target_tokenizer = sides(tokenizer)
+    # The start token takes a position, and so does an end token that the tokenizer may not add.
+    too_long = {
+        row
+        for row, text in enumerate(translations)
+        if positions is not None and text and len(target_tokenizer(text_target=text)["input_ids"]) + 2 > positions
+    }
+    if too_long:
+        _remark(f"{len(too_long)} translations have no links: they are longer than the model's {positions} positions")
+    readable = ["" if row in too_long else text for row, text in enumerate(translations)]
+    found = align(model, tokenizer, sources, readable, batch_size=batch_size)
+    return [" ".join(f"{i}-{j}" for i, j in sorted(links)) for links in found]
+
+
+def _remark(text: str) -> None:
+    print(f"remark: {text}", file=sys.stderr)
+
+
+def _one_line(text: str) -> str:
+    """Return the text without what would end its line or its field; a model can generate that."""
+    return " ".join(re.split(r"[\r\n\t]+", text))
+
+
+def load_seq2seq(name_or_path: str | Path) -> tuple[PreTrainedModel, AnyTokenizer]:
+    """Load a model and its tokenizer, or two, from a folder or from the Hub, on the accelerator if there is one.
 
     Raises:
         InputError: no such folder or model, or not an encoder-decoder.
@@ -181,12 +282,16 @@ def load_seq2seq(name_or_path: str | Path) -> tuple[PreTrainedModel, PreTrainedT
 
     try:
         model = AutoModelForSeq2SeqLM.from_pretrained(name_or_path)
-        tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+        tokenizer = load_tokenizer(name_or_path)
+    except InputError:
+        raise
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(
             f"{name_or_path}: no encoder-decoder with its tokenizer here ({reason}); check the path"
         ) from error
+    if isinstance(tokenizer, TokenizerPair):
+        check_vocabularies(tokenizer, model.config, name_or_path)
     if torch.accelerator.is_available():
         model.to(torch.accelerator.current_accelerator())
     return model.eval(), tokenizer
@@ -206,30 +311,56 @@ def _read_stdin() -> list[str]:
 @torch.inference_mode()
 def _translate_batch(
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: AnyTokenizer,
     encoded: list[list[int]],
     num_return_sequences: int,
+    max_new_tokens: int,
     **generation: Any,
 ) -> list[Hypothesis]:
     """Return num_return_sequences hypotheses for each sentence, one after the other."""
-    batch = tokenizer.pad({"input_ids": encoded}, return_tensors="pt").to(model.device)
+    source_tokenizer, target_tokenizer = sides(tokenizer)
+    batch = source_tokenizer.pad({"input_ids": encoded}, return_tensors="pt").to(model.device)
     output: Any = model.generate(  # type: ignore[operator]
         **batch,
         return_dict_in_generate=True,
         output_scores=num_return_sequences > 1,
         num_return_sequences=num_return_sequences,
+        max_new_tokens=max_new_tokens,
         # Lengths are told in new tokens here; the folder's own limit would only add a warning.
         max_length=None,
         **generation,
     )
-    texts = tokenizer.batch_decode(output.sequences, skip_special_tokens=True)
-    scores = output.sequences_scores.tolist() if num_return_sequences > 1 else [0.0] * len(texts)
-    return [Hypothesis(text.strip(), score) for text, score in zip(texts, scores, strict=True)]
+    scores = output.sequences_scores.tolist() if num_return_sequences > 1 else [0.0] * len(output.sequences)
+    ends = _end_tokens(model)
+    return [
+        Hypothesis(_decode(target_tokenizer, ids), score, _is_finished(ids[1:], ends, max_new_tokens))
+        for ids, score in zip(output.sequences.tolist(), scores, strict=True)
+    ]
 
 
-def _positions(model: PreTrainedModel) -> int | None:
-    """Return the number of positions of a model that has a fixed number, else None."""
-    config = model.config
-    if getattr(config, "encoder_type", None) in ("gru", "lstm"):
-        return None
+def _decode(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
+    """Return the text without special tokens; an unknown word is no special token to a reader."""
+    hidden = set(tokenizer.all_special_ids)
+    if tokenizer.unk_token_id not in (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id):
+        hidden.discard(tokenizer.unk_token_id)
+    return str(tokenizer.decode([token for token in ids if token not in hidden])).strip()
+
+
+def _is_finished(ids: list[int], ends: set[int], limit: int) -> bool:
+    """Tell whether generated ids end by themselves. An end token in the last place that the limit leaves may have been
+    forced (Marian and BART do), so it does not count."""
+    return len(ids) < limit or bool(ends & set(ids[: limit - 1]))
+
+
+def _end_tokens(model: PreTrainedModel) -> set[int]:
+    eos = model.generation_config.eos_token_id
+    return set(eos) if isinstance(eos, list) else {eos} - {None}
+
+
+def _positions(config: Any, side: str) -> int | None:
+    """Return the number of positions of a side, "encoder" or "decoder", that has a fixed number, else None."""
+    if config.model_type == "seq2seq_attn":
+        recurrent = getattr(config, f"{side}_type") != "transformer"
+        if recurrent or config.position_embedding_type == "sinusoidal":
+            return None
     return getattr(config, "max_position_embeddings", None)

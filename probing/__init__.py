@@ -8,21 +8,25 @@ from .alignment import align, alignment_heads
 from .baselines import Ibm1, diagonal_links
 from .extraction import ROWS, AttentionMaps, SentenceError, default_rows, extract, row_offset
 from .formats import Gold, LinkFile, format_links, read_gold, read_link_file, read_links, write_atomically, write_links
+from .generation import sequence_attentions
 from .heatmap import PICTURE_SUFFIXES, draw_heatmap, save_heatmap
 from .heatmap_svg import HEATMAP_CSS, SentenceView, heatmap_svg, legend_svg
+from .hmm import JumpModel, hmm_links, hmm_posteriors, learn_jumps
+from .link_types import Link, Links, reverse_links
 from .links import (
-    SYMMETRIZATIONS,
-    Link,
-    Links,
+    EXTRACTIONS,
     argmax_links,
+    extract_corpus_links,
     extract_links,
-    mutual_links,
-    reverse_links,
-    symmetrize,
+    link_probabilities,
+    relative_links,
     threshold_links,
 )
+from .matching import itermax_links, match_links, mutual_links
 from .scores import AlignmentScore, score_links
+from .symmetrization import COMBINATIONS, SYMMETRIZATIONS, combine, symmetrize
 from .tokens import Sentence, TokenizedText
+from .transport import transport_links, transport_plan
 from .view import write_view
 from .walkthrough import WALK_CSS, Walk, walk_html, walk_page, walk_through
 from .words import SPECIALS, SUBWORDS, WordMatrix, to_word_links, to_words
@@ -33,6 +37,7 @@ __all__ = [
     "alignment_heads",
     "extract",
     "AttentionMaps",
+    "sequence_attentions",
     "TokenizedText",
     "Sentence",
     "SentenceError",
@@ -49,10 +54,24 @@ __all__ = [
     "argmax_links",
     "mutual_links",
     "threshold_links",
+    "relative_links",
+    "itermax_links",
+    "match_links",
+    "transport_plan",
+    "transport_links",
+    "JumpModel",
+    "learn_jumps",
+    "hmm_links",
+    "hmm_posteriors",
+    "EXTRACTIONS",
     "extract_links",
+    "extract_corpus_links",
+    "link_probabilities",
     "reverse_links",
     "symmetrize",
     "SYMMETRIZATIONS",
+    "combine",
+    "COMBINATIONS",
     "Gold",
     "LinkFile",
     "read_gold",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .links import Links
+from .link_types import Links
 
 
 def diagonal_links(source_length: int, target_length: int) -> Links:

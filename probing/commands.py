@@ -13,8 +13,10 @@ from .extraction import SentenceError, default_rows, extract
 from .formats import Gold, LinkFile, format_links, read_link_file, write_atomically, write_links
 from .heatmap import PICTURE_SUFFIXES, save_heatmap
 from .heatmap_svg import SentenceView
-from .links import Links, extract_links, reverse_links, symmetrize
+from .link_types import Links, reverse_links
+from .links import extract_links
 from .scores import AlignmentScore, score_links
+from .symmetrization import symmetrize
 from .view import write_view
 from .walkthrough import walk_page, walk_through
 from .words import to_words

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from hf_seq2seq_attn.tokenizer_pair import sides
+
 from .capture import capture_cross_attention, check_model, evaluating
 from .tokens import Sentence, TokenizedText, from_ids, tokenize
 
@@ -111,6 +113,7 @@ def extract(
 
     Args:
         model: an encoder-decoder with cross-attention, of any Hugging Face family.
+        tokenizer: its tokenizer, or a `TokenizerPair` if each side has its own.
         sources, targets: raw strings or lists of words. Without targets the model generates them first, with its own
             generation settings; the maps then come from a teacher-forced pass on the chosen ids.
         align_with: "output" or "input", see the module; None = `default_rows(model.config)`.
@@ -206,18 +209,20 @@ class _Extractor:
             getattr(generation, "eos_token_id", None)
         )
         pad = getattr(config, "pad_token_id", None)
-        self.pad = next((value for value in (pad, tokenizer.pad_token_id, self.start) if value is not None), 0)
+        source_tokenizer, target_tokenizer = sides(tokenizer)
+        self.tokenizer_of = {"source": source_tokenizer, "target": target_tokenizer}
+        self.pad = next((value for value in (pad, source_tokenizer.pad_token_id, self.start) if value is not None), 0)
 
     def run(self, pairs: Sequence[tuple[int, TokenizedText, TokenizedText | None]]) -> list[AttentionMaps]:
         """Return the maps of one batch; each pair is (its place in the input, source, target or None)."""
-        sources = [self._ended(source) for _, source, _ in pairs]
+        sources = [self._ended(source, "source") for _, source, _ in pairs]
         self._check_ids("source", [place for place, _, _ in pairs], sources)
         input_ids, attention_mask = self._pad([source.ids for source in sources])
         with evaluating(self.model), torch.no_grad():
             if pairs[0][2] is None:
                 targets = self._generate(input_ids, attention_mask)
             else:
-                targets = [self._ended(target) for _, _, target in pairs if target is not None]
+                targets = [self._ended(target, "target") for _, _, target in pairs if target is not None]
             self._check_ids("target", [place for place, _, _ in pairs], targets)
             offset = row_offset(self.model.config, self.align_with)
             # The last token's row exists only if something follows it; what that is cannot change the row.
@@ -256,7 +261,7 @@ class _Extractor:
         for sequence in sequences.tolist():
             ids = sequence[1:]
             end = next((index for index, token in enumerate(ids) if token in self.ends), len(ids) - 1)
-            targets.append(self._ended(from_ids(self.tokenizer, ids[: end + 1])))
+            targets.append(self._ended(from_ids(self.tokenizer, ids[: end + 1]), "target"))
         return targets
 
     def _generation_limit(self, source_length: int) -> int:
@@ -265,11 +270,11 @@ class _Extractor:
         positions = _positions(self.model.config, "target")
         return chosen if positions is None else min(chosen, positions - 2)
 
-    def _ended(self, side: TokenizedText) -> TokenizedText:
+    def _ended(self, side: TokenizedText, name: str) -> TokenizedText:
         """Return `side` with an end token: not every tokenizer adds one, and the last word's input row needs it."""
         if not self.ends or set(side.ids[-2:]) & set(self.ends):
             return side
-        token = str(self.tokenizer.convert_ids_to_tokens(self.ends[0]))
+        token = str(self.tokenizer_of[name].convert_ids_to_tokens(self.ends[0]))
         return TokenizedText(
             side.text,
             [*side.ids, self.ends[0]],

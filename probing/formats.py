@@ -1,39 +1,85 @@
-"""Alignment files: Pharaoh and TALP, with sure and possible links.
+"""Alignment files of every format: read them pair by pair or at once, write them, say what a format cannot hold.
 
-Both have one line for each sentence pair, blank where there is no link, and write a link as `i-j` (sure) or `ipj`
-(possible), source word first. Pharaoh counts from 0, TALP (`*.talp`) from 1; public files keep to neither, so the
-base is detected from the file and can be given.
+Files that end in `.gz` are compressed, in and out.
 """
 
+import gzip
 import os
-import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hf_seq2seq_attn.text_files import InputError, iterate_lines
+from hf_seq2seq_attn.text_files import InputError
 
-from .links import Link, Links
-
-_LINK = re.compile(r"([0-9]+)([-p])([0-9]+)")
+from .aligned_pair import AlignedPair, Gold
+from .giza import iterate_a3
+from .json_lines import format_json_line, iterate_json_lines
+from .link_types import Link, Links
+from .naacl import format_naacl, iterate_naacl
+from .pharaoh import Base, find_base, format_pharaoh, is_talp, iterate_pharaoh
 
 
 @dataclass(frozen=True)
-class Gold:
-    """The manual links of one sentence pair.
+class Format:
+    """An alignment format.
 
     Attributes:
-        sure: links that every annotator would draw.
-        possible: links that are not wrong; holds the sure ones too.
+        suffixes: of file names, lower case.
+        read: called as read(path, base), yields the pairs.
+        write: turns pairs into chunks of text; None = read only.
+        base: what it counts from by its definition; None = found from the file.
+        keeps: what it holds beside sure and possible links: of probabilities, nulls, words, blank lines at the end.
     """
 
-    sure: Links
-    possible: Links
+    suffixes: tuple[str, ...]
+    read: Callable[[Path, int], Iterator[AlignedPair]]
+    write: Callable[[Iterable[AlignedPair]], Iterator[str]] | None
+    base: int | None
+    keeps: frozenset[str]
 
-    def __post_init__(self) -> None:
-        if not self.sure <= self.possible:
-            object.__setattr__(self, "possible", self.possible | self.sure)
+
+def _lines(line_of: Callable[[AlignedPair], str]) -> Callable[[Iterable[AlignedPair]], Iterator[str]]:
+    return lambda pairs: (line_of(pair) + "\n" for pair in pairs)
+
+
+_ENDS = "blank lines at the end"
+FORMATS: dict[str, Format] = {
+    "pharaoh": Format((".align", ".pharaoh"), iterate_pharaoh, _lines(format_pharaoh), None, frozenset({_ENDS})),
+    "pharaoh-p": Format(
+        (".pharaoh-p", ".prob"),
+        iterate_pharaoh,
+        _lines(lambda pair: format_pharaoh(pair, probabilities=True)),
+        None,
+        frozenset({"probabilities", _ENDS}),
+    ),
+    "talp": Format(
+        (".talp",), iterate_pharaoh, _lines(lambda pair: format_pharaoh(pair, base=1)), None, frozenset({_ENDS})
+    ),
+    "naacl": Format((".naacl", ".wpt", ".wa"), iterate_naacl, format_naacl, 1, frozenset({"probabilities", "nulls"})),
+    "a3": Format((".a3", ".a3.final"), lambda path, _: iterate_a3(path), None, 1, frozenset({"nulls", "words", _ENDS})),
+    "jsonl": Format(
+        (".jsonl",),
+        iterate_json_lines,
+        _lines(format_json_line),
+        0,
+        frozenset({"probabilities", "nulls", "words", _ENDS}),
+    ),
+}
+
+
+def format_of(path: str | Path, name: str | None = None) -> str:
+    """Return the format's name: the given one if known, else by the file's suffix, else `pharaoh`."""
+    if name is not None:
+        if name not in FORMATS:
+            raise ValueError(f"format is {name!r}; allowed are {', '.join(FORMATS)}")
+        return name
+    file_name = Path(path).name.lower().removesuffix(".gz")
+    return next(
+        (known for known, format_ in FORMATS.items() if file_name.endswith(format_.suffixes)),
+        "pharaoh",
+    )
 
 
 @dataclass(frozen=True)
@@ -41,7 +87,7 @@ class LinkFile:
     """An alignment file as read.
 
     Attributes:
-        sentences: one entry for each line, links 0-based whatever the file counts from.
+        sentences: one entry for each sentence pair, links 0-based whatever the file counts from.
         base: what the file counts from, 0 or 1.
         evidence: in words, how the base was found.
         certain: False when the file's own content does not settle the base.
@@ -53,38 +99,92 @@ class LinkFile:
     certain: bool
 
 
+def iterate_pairs(
+    path: str | Path, *, format_name: str | None = None, base: int | None = None
+) -> Iterator[AlignedPair]:
+    """Yield the sentence pairs of an alignment file one by one, in constant memory.
+
+    Args:
+        format_name: one of `FORMATS`; None = by the suffix, see `format_of`.
+        base: what the file counts from, 0 or 1; None = by the format's definition, in Pharaoh and TALP found by a
+            first pass over the file, see `find_base`.
+
+    Raises:
+        InputError: `FILE:LINE: what; remedy`.
+    """
+    path = Path(path)
+    name = format_of(path, format_name)
+    return FORMATS[name].read(path, settle_base(path, name, base).first)
+
+
+def settle_base(path: Path, format_name: str, base: int | None = None, *lengths: Sequence[int] | None) -> Base:
+    """Return what a file counts from: as given, by the format's definition, or as `find_base` finds it."""
+    defined = FORMATS[format_name].base
+    if defined is None:
+        return find_base(path, base, *lengths)
+    if base not in (None, 0, 1):
+        raise ValueError(f"base is {base!r}; allowed are 0, 1 and None (detect)")
+    if base is None:
+        return Base(defined, f"{format_name} always does", True)
+    if format_name == "a3" and base == 0:
+        raise InputError(f"{path}: an A3 file counts from 1; leave the base out")
+    return Base(base, "as given", True)
+
+
 def read_link_file(
     path: str | Path,
     *,
     base: int | None = None,
+    format_name: str | None = None,
     source_lengths: Sequence[int] | None = None,
     target_lengths: Sequence[int] | None = None,
 ) -> LinkFile:
-    """Read a Pharaoh or TALP file with sure and possible links.
+    """Read an alignment file with sure and possible links.
 
     Args:
-        base: 0 or 1; None detects it: a file that uses index 0 counts from 0; one that does not counts from 1 if it
-            is named `*.talp`, else from 0.
-        source_lengths, target_lengths: words in each sentence; when given, their number must equal the file's lines
-            and every index must lie within its sentence.
+        base, format_name: as in `iterate_pairs`.
+        source_lengths, target_lengths: words in each sentence; when given, their number must equal the file's
+            sentences, every index must lie within its sentence, and they help to find the base. Formats that cannot
+            hold blank lines at the end are filled up to that number.
 
     Raises:
         InputError: a token that is no link, an index outside its sentence, a base that the file contradicts, or
             another number of lines; names the line.
     """
     path = Path(path)
-    lines = [_parse_line(line, path, number) for number, line in enumerate(iterate_lines(path), start=1)]
-    zero_line = next((n for n, line in enumerate(lines, start=1) if any(0 in link[:2] for link in line)), None)
-    base, evidence, certain = _settle_base(path, base, zero_line)
+    name = format_of(path, format_name)
+    found = settle_base(path, name, base, source_lengths, target_lengths)
+    pairs = FORMATS[name].read(path, found.first)
     sentences = []
-    for line in lines:
-        sure = frozenset((i - base, j - base) for i, j, is_sure in line if is_sure)
-        sentences.append(Gold(sure, frozenset((i - base, j - base) for i, j, _ in line)))
-    hint = "" if certain or base == 1 else " or, if the file counts from 1, give base 1"
-    for side, lengths in enumerate((source_lengths, target_lengths)):
-        if lengths is not None:
-            _check_bounds(path, sentences, side, lengths, hint)
-    return LinkFile(sentences, base, evidence, certain)
+    hint = "" if found.certain or found.first == 1 else " or, if the file counts from 1, give base 1"
+    sides = [
+        (side, name, lengths)
+        for side, name, lengths in ((0, "source", source_lengths), (1, "target", target_lengths))
+        if lengths is not None
+    ]
+    for number, pair in enumerate(pairs):
+        for side, side_name, lengths in sides:
+            if number < len(lengths):
+                _check_bounds(path, pair, side, side_name, lengths[number], hint)
+        sentences.append(pair.gold)
+    for _, side_name, lengths in sides:
+        if _ENDS not in FORMATS[name].keeps:
+            sentences += [Gold(frozenset(), frozenset())] * (len(lengths) - len(sentences))
+        if len(lengths) != len(sentences):
+            raise InputError(
+                f"{path}:{min(len(lengths), len(sentences)) + 1}: {len(sentences)} lines of links for {len(lengths)} "
+                f"{side_name} sentences; line N of the links must belong to sentence N"
+            )
+    return LinkFile(sentences, found.first, found.evidence, found.certain)
+
+
+def _check_bounds(path: Path, pair: AlignedPair, side: int, name: str, length: int, hint: str) -> None:
+    worst = max((link[side] for link in pair.gold.possible), default=-1)
+    if worst >= length:
+        raise InputError(
+            f"{path}:{pair.line}: {name} index {worst} (counted from 0), but the sentence has {length} words; "
+            f"check that links and text have the same tokens{hint}"
+        )
 
 
 def read_gold(path: str | Path, *, base: int | None = None) -> list[Gold]:
@@ -104,43 +204,110 @@ def read_links(
     return [sentence.possible for sentence in read.sentences]
 
 
+def as_pair(links: Iterable[Link] | Gold | AlignedPair) -> AlignedPair:
+    """Return links, or sure and possible links, as a pair of an alignment file."""
+    if isinstance(links, AlignedPair):
+        return links
+    if not isinstance(links, Gold):
+        found = frozenset(links)
+        links = Gold(found, found)
+    return AlignedPair(links)
+
+
 def format_links(links: Iterable[Link] | Gold, base: int = 0) -> str:
     """Write one sentence's links as a line, sorted: `0-0 1p2`."""
-    if not isinstance(links, Gold):
-        links = Gold(frozenset(links), frozenset())
-    return " ".join(f"{i + base}{'-' if (i, j) in links.sure else 'p'}{j + base}" for i, j in sorted(links.possible))
+    return format_pharaoh(as_pair(links), base)
 
 
-def write_links(path: str | Path, sentences: Iterable[Iterable[Link] | Gold], *, base: int | None = None) -> None:
+def write_links(
+    path: str | Path, sentences: Iterable[Iterable[Link] | Gold | AlignedPair], *, base: int | None = None
+) -> None:
     """Write one line for each sentence, sorted links, counting from 0 (from 1 if the file is named `*.talp`).
 
     The file appears only when it is complete; an older one of that name is kept until then.
     """
     path = Path(path)
-    if base is None:
-        base = 1 if _is_talp(path) else 0
-    write_atomically(path, (format_links(sentence, base) + "\n" for sentence in sentences))
+    first = int(is_talp(path)) if base is None else base
+    write_atomically(path, (format_pharaoh(as_pair(sentence), first) + "\n" for sentence in sentences))
+
+
+def write_pairs(
+    path: str | Path, pairs: Iterable[AlignedPair], *, format_name: str | None = None
+) -> tuple[int, Counter[str]]:
+    """Write the pairs to a file; the format is given or told by the suffix.
+
+    Returns:
+        How many pairs there were, and what the format could not hold: number of probabilities, nulls, words and blank
+        lines at the end that are lost.
+
+    Raises:
+        InputError: a format that is only read, or a file that cannot be written.
+    """
+    name = format_of(path, format_name)
+    format_ = FORMATS[name]
+    if format_.write is None:
+        writable = ", ".join(known for known, each in FORMATS.items() if each.write is not None)
+        raise InputError(f"{path}: {name} can be read but not written; allowed are {writable}")
+    tally = _Tally(pairs)
+    write_atomically(path, format_.write(tally))
+    return tally.pairs, Counter({what: n for what, n in tally.held.items() if n and what not in format_.keeps})
+
+
+class _Tally:
+    """Passes pairs on and counts what they hold."""
+
+    def __init__(self, pairs: Iterable[AlignedPair]) -> None:
+        self._pairs = pairs
+        self.pairs = 0
+        self.held: Counter[str] = Counter()
+
+    def __iter__(self) -> Iterator[AlignedPair]:
+        for pair in self._pairs:
+            self.pairs += 1
+            self.held["probabilities"] += len(pair.probabilities)
+            nulls = len(pair.null_sources) + len(pair.null_targets)
+            self.held["nulls"] += nulls
+            self.held["words"] += len(pair.source or ()) + len(pair.target or ())
+            self.held[_ENDS] = 0 if pair.gold.possible or nulls else self.held[_ENDS] + 1
+            yield pair
 
 
 def write_atomically(path: str | Path, chunks: Iterable[str]) -> None:
-    """Write UTF-8 text to a temporary file beside `path`, then move it there.
+    """Write UTF-8 text to a temporary file beside `path`, then move it there; compressed if it ends in `.gz`.
 
     Raises:
         InputError: the folder does not exist or cannot be written.
     """
     path = Path(path)
+    data = (chunk.encode("utf-8") for chunk in chunks)
+    write_bytes_atomically(path, lambda temporary: _write_text(temporary, data, compress=path.suffix == ".gz"))
+
+
+def write_bytes_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary file beside `path`, then move it there; errors as in `write_atomically`."""
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); check the folder") from error
+    os.close(descriptor)
+    temporary = Path(name)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-            stream.writelines(chunks)
+        write(temporary)
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+
+
+def _write_text(path: Path, data: Iterable[bytes], *, compress: bool) -> None:
+    with path.open("wb") as stream:
+        if not compress:
+            stream.writelines(data)
+            return
+        # Without name and time the same links give the same bytes.
+        with gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0) as packed:
+            packed.writelines(data)
 
 
 def _umask() -> int:
@@ -148,50 +315,3 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-def _is_talp(path: Path) -> bool:
-    return path.name.removesuffix(".gz").endswith(".talp")
-
-
-def _parse_line(line: str, path: Path, number: int) -> list[tuple[int, int, bool]]:
-    links = []
-    for token in line.split():
-        match = _LINK.fullmatch(token)
-        if match is None:
-            raise InputError(
-                f"{path}:{number}: {token!r} is no link; write i-j (sure) or ipj (possible), source word "
-                "first, e.g. 0-0 1p2"
-            )
-        links.append((int(match[1]), int(match[3]), match[2] == "-"))
-    return links
-
-
-def _settle_base(path: Path, base: int | None, zero_line: int | None) -> tuple[int, str, bool]:
-    if base not in (None, 0, 1):
-        raise ValueError(f"base is {base!r}; allowed are 0, 1 and None (detect)")
-    if base == 1 and zero_line is not None:
-        raise InputError(f"{path}:{zero_line}: index 0 in a file said to count from 1; give base 0")
-    if base is not None:
-        return base, "as given", True
-    if zero_line is not None:
-        return 0, f"index 0 on line {zero_line}", True
-    if _is_talp(path):
-        return 1, "a TALP file without index 0", True
-    return 0, "no index 0 in the file; read as Pharaoh", False
-
-
-def _check_bounds(path: Path, sentences: list[Gold], side: int, lengths: Sequence[int], hint: str) -> None:
-    name = ("source", "target")[side]
-    if len(lengths) != len(sentences):
-        raise InputError(
-            f"{path}:{min(len(lengths), len(sentences)) + 1}: {len(sentences)} lines of links for {len(lengths)} "
-            f"{name} sentences; line N of the links must belong to sentence N"
-        )
-    for number, (sentence, length) in enumerate(zip(sentences, lengths, strict=True), start=1):
-        worst = max((link[side] for link in sentence.possible), default=-1)
-        if worst >= length:
-            raise InputError(
-                f"{path}:{number}: {name} index {worst} (counted from 0), but the sentence has {length} words; "
-                f"check that links and text have the same tokens{hint}"
-            )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .formats import Gold
-from .links import Link, Links
+from .link_types import Link, Links
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ import numpy as np
 
 from .formats import Gold
 from .heatmap import check_heatmap
-from .links import Link, Links
+from .link_types import Link, Links
 
 CELL = 26
 _FONT = 13

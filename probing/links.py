@@ -1,16 +1,18 @@
-"""Word links: read them off a matrix, and combine the links of two directions.
+"""Read word links off a matrix of weights, in any of the ways that `EXTRACTIONS` names.
 
-A link is a pair `(i, j)`, 0-based, source word first; the links of one sentence pair are a frozenset.
+Every way is a function of a (T, S) matrix, one row for each target word, weights of at least 0, and optionally of
+`null` (T,): the weight of "no source word" in each row. Scaling the whole matrix changes nothing but `threshold`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-Link = tuple[int, int]
-Links = frozenset[Link]
-
-_NEIGHBOURS = tuple((di, dj) for di in (-1, 0, 1) for dj in (-1, 0, 1) if (di, dj) != (0, 0))
+from .hmm import DEFAULT_JUMPS, hmm_links, learn_jumps
+from .link_types import Link, Links, as_links, checked_matrix, checked_null
+from .matching import itermax_links, match_links, mutual_links
+from .transport import THRESHOLD, transport_links
 
 
 def argmax_links(matrix: np.ndarray, null: np.ndarray | None = None) -> Links:
@@ -23,151 +25,172 @@ def argmax_links(matrix: np.ndarray, null: np.ndarray | None = None) -> Links:
         null: (T,) float, the weight of "no source word" in each row; where it is at least the row's maximum the
             target word stays unlinked.
     """
-    matrix = _checked(matrix)
+    matrix = checked_matrix(matrix)
     if matrix.size == 0:
         return frozenset()
-    best = matrix.argmax(axis=1)
-    weight = matrix.max(axis=1)
-    linked = weight > (0 if null is None else np.maximum(null, 0))
-    return _as_links(best[linked], np.flatnonzero(linked))
-
-
-def mutual_links(matrix: np.ndarray, null: np.ndarray | None = None) -> Links:
-    """Keep the argmax links that are also their source word's heaviest cell (mutual argmax, "inter" in SimAlign).
-
-    Arguments as in `argmax_links`.
-    """
-    matrix = _checked(matrix)
-    if matrix.size == 0:
-        return frozenset()
-    best_target = matrix.argmax(axis=0)
-    return frozenset((i, j) for i, j in argmax_links(matrix, null) if best_target[i] == j)
+    linked = matrix.max(axis=1) > checked_null(matrix, null)
+    return as_links(matrix.argmax(axis=1)[linked], np.flatnonzero(linked))
 
 
 def threshold_links(matrix: np.ndarray, threshold: float) -> Links:
     """Link every cell of `matrix` (T, S) whose weight is at least `threshold`, which must be above 0."""
     if not threshold > 0:
         raise ValueError(f"threshold is {threshold!r}; it must be above 0, e.g. 0.2")
-    targets, sources = np.nonzero(_checked(matrix) >= threshold)
-    return _as_links(sources, targets)
+    targets, sources = np.nonzero(checked_matrix(matrix) >= threshold)
+    return as_links(sources, targets)
+
+
+def relative_links(matrix: np.ndarray, share: float, null: np.ndarray | None = None) -> Links:
+    """Link every cell whose weight is at least `share` times its row's maximum (Zouhar and Pylypenko 2021, A3).
+
+    At 1 this is argmax with all ties; below it a target word gets every source word that comes near to the best one.
+    A cell must also be positive and above `null`, as in `argmax_links`.
+
+    Args:
+        matrix: (T, S) float.
+        share: above 0, at most 1.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"share is {share!r}; it must be above 0 and at most 1, e.g. 0.5")
+    matrix = checked_matrix(matrix)
+    if matrix.size == 0:
+        return frozenset()
+    enough = matrix >= share * matrix.max(axis=1, keepdims=True)
+    targets, sources = np.nonzero(enough & (matrix > checked_null(matrix, null)[:, None]))
+    return as_links(sources, targets)
+
+
+def link_probabilities(
+    matrix: np.ndarray, links: Sequence[Link] | Links, null: np.ndarray | None = None
+) -> dict[Link, float]:
+    """Return each link's share of its target word's weight: matrix[j, i] / (sum of row j + null[j]).
+
+    A number in 0..1, the same whatever the matrix is scaled by; the shares of one target word sum to at most 1. It is
+    what the model puts on this source word, not a calibrated chance that an annotator would draw the link. A row
+    without weight gives 0.
+
+    Args:
+        matrix: (T, S) float, as for the function that read the links.
+        null: (T,) float, weight of "no source word" in each row.
+
+    Raises:
+        ValueError: a link outside the matrix.
+    """
+    matrix = checked_matrix(matrix)
+    targets, sources = matrix.shape
+    outside = next((link for link in links if not (0 <= link[0] < sources and 0 <= link[1] < targets)), None)
+    if outside is not None:
+        raise ValueError(f"link {outside} lies outside a matrix of {targets} target and {sources} source words")
+    total = matrix.sum(axis=1, dtype=np.float64) + checked_null(matrix, null)
+    share = np.divide(matrix, total[:, None], out=np.zeros(matrix.shape), where=total[:, None] > 0)
+    return {(i, j): float(share[j, i]) for i, j in links}
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """One way to read links off a matrix.
+
+    Attributes:
+        read: called as read(matrix, null, value); `value` is what follows the colon, or `default`.
+        values: what the value may be, in words; None if the way takes none.
+        valid: tells whether a value is allowed.
+        default: the value if none is given; None = one must be given.
+        whole: the value is a whole number.
+    """
+
+    read: Callable[[np.ndarray, np.ndarray | None, float], Links]
+    values: str | None = None
+    valid: Callable[[float], bool] = lambda value: False
+    default: float | None = None
+    whole: bool = False
+
+    def describe(self, name: str) -> str:
+        """Return how the way is written, e.g. `ot[:X] with X above 0`."""
+        if self.values is None:
+            return name
+        letter = "N" if self.whole else "X"
+        written = f"{name}:{letter}" if self.default is None else f"{name}[:{letter}]"
+        return f"{written} with {letter} {self.values}"
+
+
+EXTRACTIONS: dict[str, Extraction] = {
+    "argmax": Extraction(lambda matrix, null, _: argmax_links(matrix, null)),
+    "mutual": Extraction(lambda matrix, null, _: mutual_links(matrix, null)),
+    "threshold": Extraction(
+        lambda matrix, _, value: threshold_links(matrix, value), "above 0, e.g. threshold:0.2", lambda value: value > 0
+    ),
+    "relative": Extraction(
+        lambda matrix, null, value: relative_links(matrix, value, null),
+        "above 0 and at most 1, e.g. relative:0.5",
+        lambda value: 0 < value <= 1,
+    ),
+    "itermax": Extraction(
+        lambda matrix, null, value: itermax_links(matrix, null, rounds=int(value)),
+        "at least 1",
+        lambda value: value >= 1 and value == int(value),
+        default=2,
+        whole=True,
+    ),
+    "match": Extraction(lambda matrix, null, _: match_links(matrix, null)),
+    "ot": Extraction(
+        lambda matrix, null, value: transport_links(matrix, null, threshold=value),
+        "above 0",
+        lambda value: value > 0,
+        default=THRESHOLD,
+    ),
+    "hmm": Extraction(
+        lambda matrix, null, value: hmm_links(matrix, null, jumps=DEFAULT_JUMPS.with_null(value)),
+        "at least 0 and below 1, the probability of no source word",
+        lambda value: 0 <= value < 1,
+        default=DEFAULT_JUMPS.null,
+    ),
+}
 
 
 def extract_links(matrix: np.ndarray, how: str = "argmax", null: np.ndarray | None = None) -> Links:
-    """Read links off `matrix` (T, S) in the way that `how` names: `argmax`, `mutual` or `threshold:X`.
+    """Read links off `matrix` (T, S) in the way that `how` names: one of `EXTRACTIONS`, a value after a colon.
 
     Raises:
         ValueError: `how` is none of these.
     """
-    check_extraction(how)
-    if how == "argmax":
-        return argmax_links(matrix, null)
-    if how == "mutual":
-        return mutual_links(matrix, null)
-    return threshold_links(matrix, float(how.partition(":")[2]))
+    method, value = _parse(how)
+    return method.read(matrix, null, value)
+
+
+def extract_corpus_links(
+    matrices: Sequence[np.ndarray], how: str = "argmax", nulls: Sequence[np.ndarray | None] | None = None
+) -> list[Links]:
+    """Read the links of many sentence pairs; as `extract_links`, but `hmm` first learns the jumps of these pairs.
+
+    Args:
+        matrices: (T, S) float each.
+        nulls: (T,) float or None each.
+    """
+    method, value = _parse(how)
+    nulls = [None] * len(matrices) if nulls is None else nulls
+    pairs = list(zip(matrices, nulls, strict=True))
+    if method is not EXTRACTIONS["hmm"]:
+        return [method.read(matrix, null, value) for matrix, null in pairs]
+    jumps = learn_jumps(matrices, nulls, start=DEFAULT_JUMPS.with_null(value))
+    return [hmm_links(matrix, null, jumps=jumps) for matrix, null in pairs]
 
 
 def check_extraction(how: str) -> None:
     """Raise a ValueError unless `extract_links` knows `how`."""
-    if how in ("argmax", "mutual"):
-        return
-    name, _, value = how.partition(":")
-    try:
-        if name == "threshold" and float(value) > 0:
-            return
-    except ValueError:
-        pass
-    raise ValueError(f"links is {how!r}; allowed are argmax, mutual and threshold:X with X above 0, e.g. threshold:0.2")
+    _parse(how)
 
 
-def reverse_links(links: Iterable[Link]) -> Links:
-    """Swap source and target of every link."""
-    return frozenset((j, i) for i, j in links)
-
-
-def symmetrize(forward: Iterable[Link], reverse: Iterable[Link], method: str) -> Links:
-    """Combine the links of two directions, both given as (source, target) pairs.
-
-    Two published algorithms share the name "grow-diag". Both start from the intersection and add neighbours (8
-    directions)
-    that lie in the union: `-moses` (Moses symal, fast_align atools; Koehn et al. 2003) when at least one of the two
-    words is still unlinked, `-lilt` (the lilt alignment scripts, Zenkel et al. 2019) only when both are. Same links
-    in, AER out differs by -2 to +4 points. `-final` then adds what is left of `forward`, then of `reverse`, when a
-    word is unlinked (moses: at least one; lilt: both), `-final-and` only when both are. Points are visited in sorted
-    order until nothing changes, as in atools.
-
-    Args:
-        method: one of `SYMMETRIZATIONS`.
-
-    Raises:
-        ValueError: an unknown method.
-    """
-    if method not in _METHODS:
-        raise ValueError(f"method is {method!r}; allowed are {', '.join(SYMMETRIZATIONS)}")
-    return _METHODS[method](frozenset(forward), frozenset(reverse))
-
-
-class _Growing:
-    """Links that grow, with the words they cover."""
-
-    def __init__(self, links: Links) -> None:
-        self.links = set(links)
-        self.sources = {i for i, _ in links}
-        self.targets = {j for _, j in links}
-
-    def add_if_free(self, link: Link, both: bool) -> bool:
-        """Add `link` when one of its words, or with `both` each of them, is still unlinked; tell whether it was
-        added."""
-        free = (link[0] not in self.sources, link[1] not in self.targets)
-        if not (all(free) if both else any(free)):
-            return False
-        self.links.add(link)
-        self.sources.add(link[0])
-        self.targets.add(link[1])
-        return True
-
-    def touches(self, link: Link) -> bool:
-        return any((link[0] + di, link[1] + dj) in self.links for di, dj in _NEIGHBOURS)
-
-
-def _grow_diag(forward: Links, reverse: Links, *, both: bool) -> _Growing:
-    growing = _Growing(forward & reverse)
-    waiting = sorted((forward | reverse) - growing.links)
-    changed = True
-    while changed:
-        left = [point for point in waiting if not (growing.touches(point) and growing.add_if_free(point, both))]
-        changed = len(left) < len(waiting)
-        waiting = left
-    return growing
-
-
-def _grow_diag_final(forward: Links, reverse: Links, *, both_growing: bool, both_final: bool) -> Links:
-    growing = _grow_diag(forward, reverse, both=both_growing)
-    for direction in (forward, reverse):
-        for point in sorted(direction - growing.links):
-            growing.add_if_free(point, both_final)
-    return frozenset(growing.links)
-
-
-_METHODS: dict[str, Callable[[Links, Links], Links]] = {
-    "intersection": lambda f, r: f & r,
-    "union": lambda f, r: f | r,
-    "grow-diag-moses": lambda f, r: frozenset(_grow_diag(f, r, both=False).links),
-    "grow-diag-lilt": lambda f, r: frozenset(_grow_diag(f, r, both=True).links),
-    "grow-diag-final-moses": lambda f, r: _grow_diag_final(f, r, both_growing=False, both_final=False),
-    "grow-diag-final-and-moses": lambda f, r: _grow_diag_final(f, r, both_growing=False, both_final=True),
-    "grow-diag-final-lilt": lambda f, r: _grow_diag_final(f, r, both_growing=True, both_final=True),
-}
-SYMMETRIZATIONS = tuple(_METHODS)
-
-
-def _checked(matrix: np.ndarray) -> np.ndarray:
-    matrix = np.asarray(matrix)
-    if matrix.ndim != 2:
-        raise ValueError(f"matrix has shape {matrix.shape}; links are read off one (target words, source words) matrix")
-    if not np.isfinite(matrix).all():
-        raise ValueError("matrix holds NaN or infinite weights; the model that made it is broken")
-    return matrix
-
-
-def _as_links(sources: np.ndarray, targets: np.ndarray) -> Links:
-    return frozenset(zip(sources.tolist(), targets.tolist(), strict=True))
+def _parse(how: str) -> tuple[Extraction, float]:
+    name, colon, text = how.partition(":")
+    method = EXTRACTIONS.get(name)
+    if method is not None:
+        if not colon and (method.values is None or method.default is not None):
+            return method, 0.0 if method.default is None else method.default
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if np.isfinite(value) and method.valid(value):
+            return method, value
+    allowed = "; ".join(method.describe(name) for name, method in EXTRACTIONS.items())
+    raise ValueError(f"links is {how!r}; allowed are {allowed}")

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hf_seq2seq_attn.tokenizer_pair import sides
+
 Sentence = str | Sequence[str]
 Span = tuple[int, int]
 
@@ -48,13 +50,14 @@ def tokenize(tokenizer: Any, sentences: Sequence[Sentence], *, target: bool = Fa
     """Tokenise sentences with their special tokens, without truncation or padding.
 
     Args:
-        tokenizer: any Hugging Face tokenizer. Without offsets (Python tokenizers such as Marian's) tokens find their
-            place by matching them against the text.
+        tokenizer: any Hugging Face tokenizer, or a `TokenizerPair`. Without offsets (Python tokenizers such as
+            Marian's) tokens find their place by matching them against the text.
         sentences: raw strings or lists of words.
-        target: tokenise as target text (`text_target`).
+        target: tokenise as target text (`text_target`), with the target's tokenizer.
     """
     if not sentences:
         return []
+    tokenizer = sides(tokenizer)[1 if target else 0]
     texts = [sentence if isinstance(sentence, str) else " ".join(sentence) for sentence in sentences]
     fast = bool(getattr(tokenizer, "is_fast", False))
     encoded = tokenizer(
@@ -81,6 +84,7 @@ def tokenize(tokenizer: Any, sentences: Sequence[Sentence], *, target: bool = Fa
 def from_ids(tokenizer: Any, ids: Sequence[int]) -> TokenizedText:
     """Describe token ids that a model generated; the text is what they decode to."""
     ids = [int(token) for token in ids]
+    _, tokenizer = sides(tokenizer)
 
     def decode(part: list[int]) -> str:
         return str(tokenizer.decode(part, skip_special_tokens=True, clean_up_tokenization_spaces=False))

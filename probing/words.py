@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .extraction import AttentionMaps
-from .links import Links, extract_links
+from .link_types import Links
+from .links import extract_links
 
 SPECIALS = ("mask", "renormalise", "null")
 SUBWORDS = ("matrix", "links")

@@ -7,6 +7,8 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
+from hf_seq2seq_attn.tokenizer_pair import TARGET_FOLDER
+
 from .recipe import Recipe, load_recipe
 from .run_record import ATTENTION_FILE, CURVE_FILE, METRICS_FILE, RECIPE_FILE, read_metrics
 
@@ -30,19 +32,26 @@ def write_card(run_dir: str | Path) -> Path:
         load_recipe(run_dir / RECIPE_FILE),
         read_metrics(run_dir / "config.json"),
         pictures={name for name in (CURVE_FILE, ATTENTION_FILE) if (run_dir / name).is_file()},
+        two_tokenizers=(run_dir / TARGET_FOLDER).is_dir(),
     )
     path = run_dir / CARD_FILE
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def card_text(metrics: Mapping[str, Any], recipe: Recipe, config: Mapping[str, Any], pictures: set[str]) -> str:
+def card_text(
+    metrics: Mapping[str, Any],
+    recipe: Recipe,
+    config: Mapping[str, Any],
+    pictures: set[str],
+    two_tokenizers: bool = False,
+) -> str:
     """Return the card. What a run does not have (a dev set, links, a licence) has no line in it."""
     sections = [
         f"# {recipe.name}",
         _what_it_is(metrics, recipe, config),
         _numbers(metrics),
-        _get_started(metrics, config),
+        _get_started(metrics, config, two_tokenizers),
         _examination(metrics, config, pictures),
         _limits(metrics, recipe),
         _training(metrics, recipe, pictures),
@@ -129,24 +138,29 @@ def _numbers(metrics: Mapping[str, Any]) -> str:
     return text + "\n\nText is scored as tokenised in the files. " + " ".join(signatures)
 
 
-def _get_started(metrics: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+def _get_started(metrics: Mapping[str, Any], config: Mapping[str, Any], two_tokenizers: bool) -> str:
     trust = ", trust_remote_code=True" if _is_ours(config) else ""
     source, target = metrics["example"]["source"], metrics["example"]["target"]
+    # Each side of such a model has its own ids: the output is read with the target's tokenizer.
+    load_target = f'\ntarget_tokenizer = AutoTokenizer.from_pretrained(folder, subfolder="{TARGET_FOLDER}")'
+    reader = "target_tokenizer" if two_tokenizers else "tokenizer"
     translate = f"""from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 folder = "."  # this folder, or its id on the Hub
 source = {source!r}
-tokenizer = AutoTokenizer.from_pretrained(folder)
+tokenizer = AutoTokenizer.from_pretrained(folder){load_target if two_tokenizers else ""}
 model = AutoModelForSeq2SeqLM.from_pretrained(folder{trust})
 output = model.generate(**tokenizer(source, return_tensors="pt"), num_beams=4)
-print(tokenizer.batch_decode(output, skip_special_tokens=True))"""
+print({reader}.batch_decode(output, skip_special_tokens=True))"""
     text = "## How to get started\n\n" + _fenced(translate)
     if not _has_attention(config):
         return text
+    both = "TokenizerPair(tokenizer, target_tokenizer)" if two_tokenizers else "tokenizer"
+    import_pair = "from hf_seq2seq_attn.tokenizer_pair import TokenizerPair\n" if two_tokenizers else ""
     look = f"""from hf_seq2seq_attn.probing import align
-
+{import_pair}
 target = {target!r}
-print(align(model, tokenizer, [source], [target]))"""
+print(align(model, {both}, [source], [target]))"""
     return text + "\n\nWith hf_seq2seq_attn installed, its word alignment:\n\n" + _fenced(look)
 
 
@@ -184,6 +198,13 @@ def _limits(metrics: Mapping[str, Any], recipe: Recipe) -> str:
     if train["too_long"] or train["blank"]:
         lines.append(
             f"- {train['too_long']:,} training pairs were left out as too long, {train['blank']:,} as blank on a side."
+        )
+    unknown = {side: train.get(f"{side}_unknown", 0) for side in ("source", "target")}
+    if any(unknown.values()):
+        lines.append(
+            f"- Its tokenizer did not know {unknown['source']:,} of {train['source_tokens']:,} source tokens and "
+            f"{unknown['target']:,} of {train['target_tokens']:,} target tokens of its own training text: each was one "
+            "and the same `<unk>`."
         )
     return "\n".join(["## Limits", "", *lines])
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
+
+from hf_seq2seq_attn.tokenizer_pair import AnyTokenizer, sides
 
 IGNORED_LABEL = -100
 GUIDE = "guide"
@@ -28,12 +30,12 @@ class Seq2SeqCollator:
         guide (B, T, S) float32, only if a row has one: 1 where label t is linked to source token s, else 0.
     """
 
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: AnyTokenizer
     model: PreTrainedModel | None = None
     pad_to_multiple_of: int | None = None
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        pad = self.tokenizer.pad_token_id
+        pad = sides(self.tokenizer)[0].pad_token_id
         if pad is None:
             raise ValueError("the tokenizer has no pad_token; set tokenizer.pad_token before collating")
         sources = [list(row["input_ids"]) for row in rows]
@@ -43,12 +45,24 @@ class Seq2SeqCollator:
             "attention_mask": self._stack(masks, 0),
             "labels": self._stack([list(row["labels"]) for row in rows], IGNORED_LABEL),
         }
+        self._check_ids(batch)
         if self.model is not None and hasattr(self.model, "prepare_decoder_input_ids_from_labels"):
             prepare: Any = self.model.prepare_decoder_input_ids_from_labels
             batch["decoder_input_ids"] = prepare(labels=batch["labels"])
         if any(row.get(GUIDE) is not None for row in rows):
             batch[GUIDE] = self._guide(rows, batch["labels"].shape[1], batch["input_ids"].shape[1])
         return batch
+
+    def _check_ids(self, batch: Mapping[str, Tensor]) -> None:
+        """Raise a ValueError for an id that its side of the model does not know; a GPU's own error names neither."""
+        source_size = getattr(getattr(self.model, "config", None), "vocab_size", None)
+        target_size = getattr(getattr(self.model, "config", None), "decoder_vocab_size", None) or source_size
+        for side, key, size in (("source", "input_ids", source_size), ("target", "labels", target_size)):
+            if size is not None and int(batch[key].max()) >= size:
+                raise ValueError(
+                    f"{key} hold the id {int(batch[key].max())}, but the model's {side} vocabulary has {size} entries; "
+                    f"encode the {side} with the tokenizer that belongs to this model"
+                )
 
     def _stack(self, rows: list[list[int]], fill: int) -> Tensor:
         length = max(len(row) for row in rows)

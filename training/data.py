@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import datasets
-from transformers import PreTrainedTokenizerBase
 
 from hf_seq2seq_attn.probing import Gold, read_link_file
 from hf_seq2seq_attn.text_files import InputError, read_aligned
+from hf_seq2seq_attn.tokenizer_pair import AnyTokenizer, sides
 
 from .recipe import CorpusFiles
 
@@ -38,6 +38,9 @@ class EncodingCounts:
     too_long: int
     source_tokens: int
     target_tokens: int
+    source_unknown: int = 0
+    target_unknown: int = 0
+    """Tokens that the tokenizer does not know; the model sees one and the same token for all of them."""
 
 
 def read_corpus(files: CorpusFiles) -> ParallelCorpus:
@@ -64,7 +67,7 @@ def read_corpus(files: CorpusFiles) -> ParallelCorpus:
 
 def encode_corpus(
     corpus: ParallelCorpus,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: AnyTokenizer,
     max_source_length: int = 128,
     max_target_length: int = 128,
 ) -> tuple[datasets.Dataset, EncodingCounts]:
@@ -77,15 +80,16 @@ def encode_corpus(
     Raises:
         ValueError: nothing is left, or the tokenizer is not a fast one (it cannot tell words).
     """
-    if not tokenizer.is_fast:
+    source_tokenizer, target_tokenizer = sides(tokenizer)
+    if not (source_tokenizer.is_fast and target_tokenizer.is_fast):
         raise ValueError("the tokenizer tells no words (it is not a fast one); load it with use_fast=True")
     full = [index for index in range(len(corpus)) if corpus.sources[index] and corpus.targets[index]]
     if not full:
         raise ValueError(f"none of {len(corpus)} pairs has words on both sides; check the files")
-    sources = tokenizer([corpus.sources[index] for index in full], is_split_into_words=True)
-    targets = tokenizer(text_target=[corpus.targets[index] for index in full], is_split_into_words=True)
+    sources = source_tokenizer([corpus.sources[index] for index in full], is_split_into_words=True)
+    targets = target_tokenizer(text_target=[corpus.targets[index] for index in full], is_split_into_words=True)
     rows: list[dict[str, object]] = []
-    source_tokens = target_tokens = 0
+    source_tokens = target_tokens = source_unknown = target_unknown = 0
     for number, index in enumerate(full):
         input_ids, labels = sources["input_ids"][number], targets["input_ids"][number]
         if len(input_ids) > max_source_length or len(labels) > max_target_length:
@@ -103,8 +107,20 @@ def encode_corpus(
         rows.append(row)
         source_tokens += len(input_ids)
         target_tokens += len(labels)
+        source_unknown += input_ids.count(source_tokenizer.unk_token_id)
+        target_unknown += labels.count(target_tokenizer.unk_token_id)
     blank, too_long = len(corpus) - len(full), len(full) - len(rows)
-    counts = EncodingCounts(len(corpus), len(rows), blank, too_long, source_tokens, target_tokens)
+    counts = EncodingCounts(
+        len(corpus), len(rows), blank, too_long, source_tokens, target_tokens, source_unknown, target_unknown
+    )
+    if source_unknown or target_unknown:
+        logger.warning(
+            "unknown to the tokenizer: %d of %d source and %d of %d target tokens",
+            source_unknown,
+            source_tokens,
+            target_unknown,
+            target_tokens,
+        )
     if blank or too_long:
         logger.warning(
             "%d of %d pairs left out: %d with a blank side, %d longer than %d source or %d target sub-words",

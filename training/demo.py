@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 import hf_seq2seq_attn
 from hf_seq2seq_attn.probing import (
@@ -28,6 +28,7 @@ from hf_seq2seq_attn.probing import (
     walk_html,
     walk_through,
 )
+from hf_seq2seq_attn.tokenizer_pair import AnyTokenizer
 from hf_seq2seq_attn.translation import load_seq2seq, translate
 
 from .bible_corpus import ATTRIBUTION, prepare_bible_corpus
@@ -135,9 +136,7 @@ def demo_recipe(corpus: Path, steps: int, attention: str, seed: int) -> Recipe:
     return recipe
 
 
-def examine(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test: ParallelCorpus, console: Console
-) -> Findings:
+def examine(model: PreTrainedModel, tokenizer: AnyTokenizer, test: ParallelCorpus, console: Console) -> Findings:
     """Align the test verses with their English, and translate them from the Greek alone."""
     layer, heads = alignment_heads(model.config)
     links, views = [], []
@@ -248,9 +247,7 @@ def _choose_shown(test: ParallelCorpus) -> list[int]:
     return readable[::every][:VERSES_SHOWN]
 
 
-def _six_steps(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test: ParallelCorpus, index: int, verse: str
-) -> str:
+def _six_steps(model: PreTrainedModel, tokenizer: AnyTokenizer, test: ParallelCorpus, index: int, verse: str) -> str:
     """Return the walk through the row that aligns a word in the middle of a verse, as HTML."""
     source, target = test.sources[index], test.targets[index]
     middle, rows = len(target) // 2, default_rows(model.config)

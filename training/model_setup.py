@@ -1,39 +1,50 @@
 """Make, or load, the tokenizer and the model that a recipe asks for."""
 
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
 from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
-    AutoTokenizer,
     GenerationConfig,
     PreTrainedModel,
-    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
 )
 
 from hf_seq2seq_attn import Seq2SeqAttnConfig, Seq2SeqAttnForConditionalGeneration
 from hf_seq2seq_attn.text_files import InputError
+from hf_seq2seq_attn.tokenizer_pair import AnyTokenizer, TokenizerPair, check_vocabularies, load_tokenizer, sides
 
 from .data import ParallelCorpus
 from .recipe import Recipe, TokenizerRecipe, refuse_unknown
 from .tokenization import train_tokenizer
 
 
-def make_tokenizer(recipe: Recipe, train: ParallelCorpus) -> PreTrainedTokenizerBase:
-    """Train the recipe's tokenizer on both sides of the training text, or load that of `model.init_from`."""
+def make_tokenizer(recipe: Recipe, train: ParallelCorpus) -> AnyTokenizer:
+    """Train the recipe's tokenizer on both sides of the training text, or one on each; or load `model.init_from`'s."""
     init_from = recipe.model.get("init_from")
     if init_from is not None:
         try:
-            return AutoTokenizer.from_pretrained(init_from)
+            return load_tokenizer(init_from)
+        except InputError:
+            raise
         except (OSError, ValueError) as error:
             raise InputError(f"model.init_from={init_from}: no tokenizer there ({_first_line(error)})") from error
     wanted = recipe.tokenizer or TokenizerRecipe()
-    texts = (" ".join(words) for words in chain(train.sources, train.targets) if words)
-    return train_tokenizer(texts, wanted.vocab_size, wanted.kind, lowercase=wanted.lowercase)
+
+    def trained(sentences: Iterable[list[str]], vocab_size: int) -> PreTrainedTokenizerFast:
+        texts = (" ".join(words) for words in sentences if words)
+        return train_tokenizer(texts, vocab_size, wanted.kind, lowercase=wanted.lowercase)
+
+    if not wanted.separate:
+        return trained(chain(train.sources, train.targets), wanted.vocab_size)
+    return TokenizerPair(
+        trained(train.sources, wanted.vocab_size), trained(train.targets, wanted.target_vocab_size or wanted.vocab_size)
+    )
 
 
-def make_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+def make_model(recipe: Recipe, tokenizer: AnyTokenizer) -> PreTrainedModel:
     """Make a new model of ours by the recipe's fields, or load `model.init_from`.
 
     Raises:
@@ -46,12 +57,20 @@ def make_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrained
         model = _load_model(init_from, fields, guided=recipe.alignment is not None)
         check_fit(tokenizer, model, str(init_from))
         return model
-    fields.setdefault("decoder_start_token_id", tokenizer.bos_token_id)
+    source_tokenizer, target_tokenizer = sides(tokenizer)
+    fields.setdefault("decoder_start_token_id", target_tokenizer.bos_token_id)
+    if isinstance(tokenizer, TokenizerPair):
+        if fields.setdefault("share_encoder_decoder_embeddings", False):
+            raise ValueError(
+                "share_encoder_decoder_embeddings=True: separate tokenizers need two tables; leave it out, or set "
+                "tokenizer.separate=false"
+            )
+        fields["decoder_vocab_size"] = len(target_tokenizer)
     config = Seq2SeqAttnConfig(
-        vocab_size=len(tokenizer),
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
+        vocab_size=len(source_tokenizer),
+        pad_token_id=target_tokenizer.pad_token_id,
+        bos_token_id=target_tokenizer.bos_token_id,
+        eos_token_id=target_tokenizer.eos_token_id,
         **fields,
     )
     model = Seq2SeqAttnForConditionalGeneration(config)
@@ -66,16 +85,11 @@ def make_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrained
     return model
 
 
-def check_fit(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, name: str) -> None:
+def check_fit(tokenizer: AnyTokenizer, model: PreTrainedModel, name: str) -> None:
     """Raise an InputError where the ids of a tokenizer mean something else to the model, or nothing."""
-    embeddings: Any = model.get_input_embeddings()
-    rows = embeddings.num_embeddings
-    if len(tokenizer) > rows:
-        raise InputError(
-            f"{name}: the tokenizer has {len(tokenizer)} entries, the model {rows}; they do not fit together"
-        )
+    check_vocabularies(tokenizer, model.config, name)
     for field in ("pad_token_id", "eos_token_id"):
-        ours, theirs = getattr(tokenizer, field), getattr(model.config, field, None)
+        ours, theirs = getattr(sides(tokenizer)[1], field), getattr(model.config, field, None)
         if ours is not None and theirs is not None and ours not in (theirs if isinstance(theirs, list) else [theirs]):
             raise InputError(
                 f"{name}: {field} is {ours} in the tokenizer and {theirs} in the model; they do not fit together"

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from hf_seq2seq_attn.probing import alignment_heads, default_rows, extract, save_heatmap, to_words
+from hf_seq2seq_attn.tokenizer_pair import AnyTokenizer
 
 from .data import ParallelCorpus
 
@@ -46,9 +47,7 @@ def draw_curve(history: Sequence[Mapping[str, float]], path: str | Path) -> None
     figure.savefig(path, dpi=120)
 
 
-def draw_attention(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, corpus: ParallelCorpus, path: str | Path
-) -> None:
+def draw_attention(model: PreTrainedModel, tokenizer: AnyTokenizer, corpus: ParallelCorpus, path: str | Path) -> None:
     """Draw one sentence pair's attention between words, read where the model's alignment is read by default."""
     index = choose_example(corpus)
     layer, heads = alignment_heads(model.config)

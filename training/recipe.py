@@ -46,6 +46,10 @@ class TokenizerRecipe:
     kind: str = "bpe"
     vocab_size: int = 8000
     lowercase: bool = False
+    separate: bool = False
+    """One tokenizer and vocabulary for each side, instead of one for both."""
+    target_vocab_size: int | None = None
+    """Of the target's tokenizer, where it is a separate one; None = `vocab_size`."""
 
 
 @dataclass
@@ -264,6 +268,15 @@ def _check(recipe: Recipe, where: Where) -> None:
         raise InputError(
             f"{where(('tokenizer', 'kind'))}: tokenizer.kind={recipe.tokenizer.kind!r}: "
             f"choose one of {', '.join(KINDS)}"
+        )
+    if (
+        recipe.tokenizer is not None
+        and recipe.tokenizer.target_vocab_size is not None
+        and not recipe.tokenizer.separate
+    ):
+        raise InputError(
+            f"{where(('tokenizer', 'target_vocab_size'))}: tokenizer.target_vocab_size needs separate tokenizers; "
+            "set tokenizer.separate=true"
         )
     if recipe.alignment is not None:
         if recipe.alignment.rows not in (None, "input", "output"):

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from hf_seq2seq_attn.probing import Gold, align, default_rows, score_links
+from hf_seq2seq_attn.tokenizer_pair import AnyTokenizer
 from hf_seq2seq_attn.translation import translate
 
 from .data import ParallelCorpus
@@ -43,7 +44,7 @@ def score_alignments(links: Sequence[Iterable[tuple[int, int]]], gold: Sequence[
 
 def score_corpus(
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: AnyTokenizer,
     corpus: ParallelCorpus,
     *,
     num_beams: int = 4,

@@ -1,7 +1,8 @@
-"""Train one fast tokenizer for both sides of a corpus; it reloads by AutoTokenizer with no code of ours."""
+"""Train fast tokenizers; they reload by AutoTokenizer with no code of ours."""
 
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
@@ -10,24 +11,28 @@ PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"
 SPECIAL_TOKENS = (PAD, BOS, EOS, UNK)
 """The special tokens; the position of each is its id."""
 
-KINDS = ("bpe", "unigram")
+KINDS = ("bpe", "unigram", "word", "char")
+
+# Stands for the space before each word.
+_MARK = "▁"
 
 
 def train_tokenizer(
     texts: Iterable[str], vocab_size: int, kind: str = "bpe", *, lowercase: bool = False
 ) -> PreTrainedTokenizerFast:
-    """Train a sub-word tokenizer whose `word_ids()` are the whitespace words of a sentence.
+    """Train a tokenizer whose `word_ids()` are the whitespace words of a sentence.
 
-    The vocabulary is shared by source and target. Text is brought to Unicode NFC and nothing else is lost:
-    `decode(encode(x), skip_special_tokens=True) == x` where every character of x was seen in training. A character
-    that was not gives `<unk>`. Each encoding ends in `</s>`; the start of the decoder is the model's affair.
+    Text is brought to Unicode NFC and nothing else is lost: `decode(encode(x), skip_special_tokens=True) == x` where
+    every character of x (of a word-level tokenizer: every word) was seen in training. What was not gives `<unk>`. Each
+    encoding ends in `</s>`; the start of the decoder is the model's affair.
 
     Args:
-        texts: sentences of both sides; read once.
+        texts: sentences of one side, or of both for a shared vocabulary; read once.
         vocab_size: the largest number of entries, the four special ones included. A small corpus gives fewer.
-        kind: "bpe" (Sennrich et al. 2016): the same text gives the same tokenizer, always. "unigram" (Kudo 2018):
-            the library's trainer walks hash tables with a random seed, so that scores differ by about 0.01 from
-            run to run and a sentence may be cut otherwise; ten times slower to train.
+        kind: "bpe" (Sennrich et al. 2016): sub-words. "unigram" (Kudo 2018): sub-words; ten times slower to train, and
+            the library's trainer walks hash tables with a random seed, so that scores differ by about 0.01 from run to
+            run and a sentence may be cut otherwise. "word": the most frequent whitespace words; all others are one
+            `<unk>`. "char": characters.
         lowercase: lower-case all text, which is lost then.
 
     Raises:
@@ -35,28 +40,16 @@ def train_tokenizer(
     """
     if kind not in KINDS:
         raise ValueError(f"tokenizer kind={kind!r}: choose one of {', '.join(KINDS)}")
-    texts = list(texts)
     steps = [normalizers.NFC(), normalizers.Lowercase()] if lowercase else [normalizers.NFC()]
     normalizer = normalizers.Sequence(steps)
-    alphabet = sorted({character for text in texts for character in normalizer.normalize_str(text)} - {" "})
-    # The marker of word starts is one character more.
-    smallest = len(alphabet) + 1 + len(SPECIAL_TOKENS)
-    if vocab_size < smallest:
-        raise ValueError(
-            f"tokenizer vocab_size={vocab_size}: the text has {len(alphabet)} different characters, "
-            f"so it must be at least {smallest}"
-        )
-
-    tokenizer = Tokenizer(models.Unigram() if kind == "unigram" else models.BPE(unk_token=UNK, fuse_unk=True))
+    # It cuts at spaces only: "don't", "(word)." and pointed Hebrew each stay one word.
+    pre_tokenizer = pre_tokenizers.Metaspace(replacement=_MARK, prepend_scheme="always")
+    make = _word_tokenizer if kind == "word" else _subword_tokenizer
+    tokenizer = make(list(texts), vocab_size, kind, normalizer, pre_tokenizer)
     tokenizer.normalizer = normalizer
-    # Metaspace cuts at spaces only: "don't", "(word)." and pointed Hebrew each stay one word.
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
-    tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
-    tokenizer.train_from_iterator(texts, _trainer(kind, vocab_size, alphabet), length=len(texts))
-    if kind == "unigram":
-        _make_special_pieces_unlikely(tokenizer)
+    tokenizer.pre_tokenizer = pre_tokenizer
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"$A {EOS}", pair=f"$A {EOS} $B {EOS}", special_tokens=[(EOS, tokenizer.token_to_id(EOS))]
+        single=f"$A {EOS}", pair=f"$A {EOS} $B {EOS}", special_tokens=[(EOS, SPECIAL_TOKENS.index(EOS))]
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -72,6 +65,69 @@ def train_tokenizer(
     )
 
 
+def _word_tokenizer(
+    texts: list[str],
+    vocab_size: int,
+    kind: str,
+    normalizer: normalizers.Normalizer,
+    pre_tokenizer: pre_tokenizers.PreTokenizer,
+) -> Tokenizer:
+    """Return a tokenizer of the most frequent words, equally frequent ones in alphabetical order."""
+    # The mark alone is a second space in a row.
+    fixed = [*SPECIAL_TOKENS, _MARK]
+    if vocab_size <= len(fixed):
+        raise ValueError(f"tokenizer vocab_size={vocab_size}: must be more than {len(fixed)}, or there is no word")
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(word for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(text)))
+    counts.pop(_MARK, None)
+    words = sorted(counts, key=lambda word: (-counts[word], word))[: vocab_size - len(fixed)]
+    vocabulary = {token: index for index, token in enumerate([*fixed, *words])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+    # An unknown word is a word: without the mark it would be written into the one before it.
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(UNK, _MARK + UNK), _decoder()])
+    return tokenizer
+
+
+def _subword_tokenizer(
+    texts: list[str],
+    vocab_size: int,
+    kind: str,
+    normalizer: normalizers.Normalizer,
+    pre_tokenizer: pre_tokenizers.PreTokenizer,
+) -> Tokenizer:
+    alphabet = sorted({character for text in texts for character in normalizer.normalize_str(text)} - {" "})
+    # The mark is one character more.
+    smallest = len({*alphabet, _MARK}) + len(SPECIAL_TOKENS)
+    if vocab_size < smallest:
+        raise ValueError(
+            f"tokenizer vocab_size={vocab_size}: the text has {len(alphabet)} different characters, "
+            f"so it must be at least {smallest}"
+        )
+    model = models.Unigram() if kind == "unigram" else models.BPE(unk_token=UNK, fuse_unk=True)
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer
+    make: Callable[..., trainers.Trainer] = trainers.UnigramTrainer if kind == "unigram" else trainers.BpeTrainer
+    trainer = make(
+        # Room for the characters and for no merge of them leaves characters.
+        vocab_size=smallest if kind == "char" else vocab_size,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=[*alphabet, _MARK],
+        show_progress=False,
+        **({"unk_token": UNK} if kind == "unigram" else {}),
+    )
+    tokenizer.train_from_iterator(texts, trainer, length=len(texts))
+    if kind == "unigram":
+        _make_special_pieces_unlikely(tokenizer)
+    tokenizer.decoder = _decoder()
+    return tokenizer
+
+
+def _decoder() -> decoders.Decoder:
+    return decoders.Metaspace(replacement=_MARK, prepend_scheme="always")
+
+
 def _make_special_pieces_unlikely(tokenizer: Tokenizer) -> None:
     """Let "</s>" typed in a text be cut into its characters.
 
@@ -82,20 +138,3 @@ def _make_special_pieces_unlikely(tokenizer: Tokenizer) -> None:
     unlikely = min(score for _, score in ordinary) - 100
     special = [(token, unlikely) for token in SPECIAL_TOKENS]
     tokenizer.model = models.Unigram([*special, *map(tuple, ordinary)], unk_id=SPECIAL_TOKENS.index(UNK))
-
-
-def _trainer(kind: str, vocab_size: int, alphabet: list[str]) -> trainers.UnigramTrainer | trainers.BpeTrainer:
-    if kind == "unigram":
-        return trainers.UnigramTrainer(
-            vocab_size=vocab_size,
-            special_tokens=list(SPECIAL_TOKENS),
-            unk_token=UNK,
-            initial_alphabet=alphabet,
-            show_progress=False,
-        )
-    return trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=list(SPECIAL_TOKENS),
-        initial_alphabet=alphabet,
-        show_progress=False,
-    )

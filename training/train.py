@@ -20,13 +20,13 @@ from typing import Any
 
 from transformers import (
     PreTrainedModel,
-    PreTrainedTokenizerBase,
     PrinterCallback,
     Seq2SeqTrainingArguments,
     set_seed,
 )
 
 from hf_seq2seq_attn.text_files import InputError
+from hf_seq2seq_attn.tokenizer_pair import AnyTokenizer
 
 from .card import write_card
 from .collation import GUIDE, Seq2SeqCollator
@@ -59,7 +59,7 @@ class TrainResult:
     run_dir: Path
     metrics: dict[str, Any]
     model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: AnyTokenizer
 
 
 def train(recipe: Recipe, output_dir: str | Path, *, overwrite: bool = False, progress: bool = True) -> TrainResult:
@@ -165,7 +165,7 @@ def _make_trainer(
     recipe: Recipe,
     arguments: Seq2SeqTrainingArguments,
     corpora: dict[str, ParallelCorpus],
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: AnyTokenizer,
     model: PreTrainedModel,
 ) -> tuple[Seq2SeqAttnTrainer, dict[str, Any]]:
     """Return the trainer, and for the record what became of the pairs of each part."""

@@ -107,7 +107,7 @@ def test_a_missing_model_is_bad_input(run: Run) -> None:
 
 
 def test_a_sentence_too_long_is_named_by_file_and_line(run: Run, tmp_path: Path) -> None:
-    tiny_model(vocab_size=73, max_position_embeddings=9).save_pretrained(tmp_path / "m")
+    tiny_model(vocab_size=73, max_position_embeddings=9, position_embedding_type="learned").save_pretrained(tmp_path / "m")
     subword_tokenizer().save_pretrained(tmp_path / "m")
     code, _, err = run("align", "m", write("s", ["cats", "cats " * 20]), write("t", ["a", "b"]))
     assert code == 2
