@@ -137,8 +137,13 @@ class Seq2SeqAttnConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
         self._check_choices_and_sizes()
         self._refuse_unread()
+        if self.decoder_vocab_size not in (None, self.target_vocab_size):
+            self._refuse(
+                "decoder_vocab_size",
+                f"is not vocab_size={self.vocab_size}; set share_encoder_decoder_embeddings=False for two vocabularies",
+            )
         self._resolve_defaults()
-        self.check()
+        self._check_fit()
 
     @property
     def target_vocab_size(self) -> int:
@@ -171,8 +176,21 @@ class Seq2SeqAttnConfig(PreTrainedConfig):
         return view
 
     def check(self) -> None:
-        """Check that the resolved fields fit together; models call it again, since fields can be assigned."""
+        """Check fields that may have been assigned since construction; every model does so before it is built.
+
+        A default written out for the variant that was, and not read by the one that is, is taken back.
+        """
         self._check_choices_and_sizes()
+        written = self._written_defaults()
+        for field in self._unread():
+            if getattr(self, field) in written.get(field, ()):
+                setattr(self, field, None)
+        self._refuse_unread()
+        self.decoder_vocab_size = self.target_vocab_size
+        self._resolve_defaults()
+        self._check_fit()
+
+    def _check_fit(self) -> None:
         if self.encoder_is_recurrent and self.encoder_bidirectional and self.d_model % 2:
             self._refuse("d_model", "must be even for a bidirectional encoder (half of it a direction)")
         if not self.encoder_is_recurrent and self.d_model % self.encoder_attention_heads:
@@ -249,30 +267,51 @@ class Seq2SeqAttnConfig(PreTrainedConfig):
                 self._refuse(field, "must be at least 1")
         if self.d_model < 0:  # 0 passes here: HF's common config test builds one; the model refuses it
             self._refuse("d_model", "must be at least 1")
+        if self.init_std is not None and self.init_std < 0:
+            self._refuse("init_std", "must be 0 or more")
         for field in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, field) < 1:
                 self._refuse(field, "must be at least 0 and below 1")
 
     def _refuse_unread(self) -> None:
         """Refuse a choice that was set although this variant never reads it."""
-        attention = self.cross_attention_type
-        unread = {
-            "encoder_bidirectional": None if self.encoder_is_recurrent else f"encoder_type={self.encoder_type!r}",
-            "scale_scores": None if attention == "scaled_dot_product" else f"cross_attention_type={attention!r}",
-        }
-        for field in ("cross_attention_heads", "cross_attention_dim", "project_values", "null_key"):
-            unread[field] = None if attention != "none" else f"cross_attention_type={attention!r}"
-        for field in ("alignment_rows", "alignment_layer", "alignment_heads"):
-            unread[field] = None if attention != "none" else f"cross_attention_type={attention!r}"
-        for field in ("attend_with", "input_feeding", "context_fusion"):
-            unread[field] = None if self.decoder_is_recurrent else f"decoder_type={self.decoder_type!r}"
-        if self.encoder_is_recurrent and self.decoder_is_recurrent:
+        defaults = {field.name: field.default for field in fields(self)}
+        for field, because in self._unread().items():
+            if getattr(self, field) != defaults[field]:
+                self._refuse(field, f"is not read with {because}; leave it out")
+
+    def _unread(self) -> dict[str, str]:
+        """Return the choices that this variant never reads, each with the reason."""
+        unread: dict[str, str] = {}
+        attention, recurrent = self.cross_attention_type, self.encoder_is_recurrent
+        if not recurrent:
+            unread["encoder_bidirectional"] = f"encoder_type={self.encoder_type!r}"
+        if attention != "scaled_dot_product":
+            unread["scale_scores"] = f"cross_attention_type={attention!r}"
+        if attention == "none":
+            for field in ("cross_attention_heads", "cross_attention_dim", "project_values", "null_key"):
+                unread[field] = f"cross_attention_type={attention!r}"
+            for field in ("alignment_rows", "alignment_layer", "alignment_heads"):
+                unread[field] = f"cross_attention_type={attention!r}"
+        if not self.decoder_is_recurrent:
+            for field in ("attend_with", "input_feeding", "context_fusion"):
+                unread[field] = f"decoder_type={self.decoder_type!r}"
+        elif recurrent:
             for field in ("position_embedding_type", "normalize_before", "activation_function"):
                 unread[field] = f"encoder_type={self.encoder_type!r} and decoder_type={self.decoder_type!r}"
-        defaults = {field.name: field.default for field in fields(self)}
-        for field, because in unread.items():
-            if because is not None and getattr(self, field) != defaults[field]:
-                self._refuse(field, f"is not read with {because}; leave it out")
+        return unread
+
+    def _written_defaults(self) -> dict[str, tuple]:
+        """Return what `_resolve_defaults` may have written into a field for another variant."""
+        return {
+            "encoder_bidirectional": (True,),
+            "scale_scores": (True,),
+            "attend_with": ("current_state",),
+            "context_fusion": ("concat",),
+            "cross_attention_heads": (1, self.decoder_attention_heads),
+            "cross_attention_dim": (self.d_model,),
+            "project_values": (True, False),
+        }
 
     def _resolve_defaults(self) -> None:
         """Write out what None stands for, so that config.json states what the model does."""
@@ -280,11 +319,6 @@ class Seq2SeqAttnConfig(PreTrainedConfig):
             self.init_std = self.d_model**-0.5
         if self.decoder_vocab_size is None:
             self.decoder_vocab_size = self.vocab_size
-        elif self.decoder_vocab_size != self.target_vocab_size:
-            self._refuse(
-                "decoder_vocab_size",
-                f"is not vocab_size={self.vocab_size}; set share_encoder_decoder_embeddings=False for two vocabularies",
-            )
         if self.encoder_is_recurrent and self.encoder_bidirectional is None:
             self.encoder_bidirectional = True
         if self.decoder_is_recurrent:

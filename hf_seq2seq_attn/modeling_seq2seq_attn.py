@@ -335,6 +335,15 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
         """Return the decoder's mask (B, T) as it is: where the library wants it causal, our decoder makes it so."""
         return attention_mask
 
+    def _prepare_model_inputs(self, *args: Any, **kwargs: Any) -> Any:
+        """Mask padding in `generate()` as `forward` does; the library infers a mask for decoder-only models alone."""
+        library: Any = super()
+        inputs, name, model_kwargs = library._prepare_model_inputs(*args, **kwargs)
+        given = model_kwargs.get("attention_mask") is not None or model_kwargs.get("encoder_outputs") is not None
+        if name == "input_ids" and not given and self.config.pad_token_id is not None:
+            model_kwargs["attention_mask"] = (inputs != self.config.pad_token_id).long()
+        return inputs, name, model_kwargs
+
     def _prefill(
         self,
         input_ids: Tensor,

@@ -181,7 +181,7 @@ class RecurrentDecoder(Side):
             check_cache(cache)
         elif use_cache:
             cache = RecurrentCache(len(self.layers))
-        keep = None if attention_mask is None else attention_mask[:, -inputs.shape[1] :].bool()
+        keep = self._keep(attention_mask, inputs.shape[1], 0 if cache is None else cache.get_seq_length())
         memory = self._memory(encoder_hidden_states, encoder_attention_mask, cache)
         state = self._state(encoder_hidden_states, encoder_attention_mask, cache)
         want_weights = bool(output_attentions) and self.config.cross_attention_type != "none"
@@ -261,6 +261,18 @@ class RecurrentDecoder(Side):
         context, weights = self.encoder_attn(hidden, memory, output_weights)
         output = StepOutput(self.context_fusion(hidden, context), tuple(all_hidden), weights)
         return output, DecoderState(tuple(layers), None)
+
+    @staticmethod
+    def _keep(attention_mask: Tensor | None, length: int, past: int) -> Tensor | None:
+        """Return where the state moves, (B, T) bool, for a mask of the new tokens or of all so far."""
+        if attention_mask is None:
+            return None
+        if attention_mask.shape[1] not in (length, past + length):
+            raise ValueError(
+                f"decoder_attention_mask has {attention_mask.shape[1]} columns, but there are {past} cached and "
+                f"{length} new tokens; give one column for each, or for each new one"
+            )
+        return attention_mask[:, -length:].bool()
 
     def _decode(
         self, inputs: Tensor, state: DecoderState, memory: Memory, keep: Tensor | None, output_weights: bool

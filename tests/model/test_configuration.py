@@ -100,3 +100,38 @@ def test_an_assigned_clash_is_caught_when_a_model_is_built() -> None:
     config.d_model = 13
     with pytest.raises(ValueError, match="d_model=13"):
         Seq2SeqAttnForConditionalGeneration(config)
+
+
+@pytest.mark.parametrize(
+    ("fields", "changes"),
+    [
+        ({}, {"encoder_type": "gru"}),
+        ({}, {"decoder_type": "gru"}),
+        ({}, {"cross_attention_type": "additive"}),
+        ({"decoder_type": "gru"}, {"cross_attention_type": "none"}),
+        (
+            {"decoder_type": "lstm", "encoder_type": "gru"},
+            {"decoder_type": "transformer", "encoder_type": "transformer"},
+        ),
+        ({}, {"vocab_size": 50}),
+    ],
+)
+def test_a_model_of_changed_fields_is_the_model_that_they_name(fields: dict, changes: dict, tmp_path) -> None:
+    """Defaults written out for the old variant must not stick to the new one, in memory or on disk."""
+    config = tiny_config(**fields)
+    for field, value in changes.items():
+        setattr(config, field, value)
+    model = Seq2SeqAttnForConditionalGeneration(config)
+    fresh = Seq2SeqAttnForConditionalGeneration(tiny_config(**{**fields, **changes}))
+    for field in ("encoder_bidirectional", "attend_with", "context_fusion", "scale_scores", "decoder_vocab_size"):
+        assert getattr(model.config, field) == getattr(fresh.config, field), field
+    model.save_pretrained(tmp_path)
+    again = Seq2SeqAttnForConditionalGeneration.from_pretrained(tmp_path)
+    assert all((a == b).all() for a, b in zip(model.parameters(), again.parameters(), strict=True))
+
+
+def test_a_choice_of_the_user_that_is_no_longer_read_is_refused_not_dropped() -> None:
+    config = tiny_config(decoder_type="gru", context_fusion="gate")
+    config.decoder_type = "transformer"
+    with pytest.raises(ValueError, match="context_fusion='gate' is not read"):
+        Seq2SeqAttnForConditionalGeneration(config)

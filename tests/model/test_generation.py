@@ -182,3 +182,12 @@ def test_a_transformer_decoder_takes_an_assistant() -> None:
     alone = model.generate(ids, attention_mask=mask, max_new_tokens=12)
     assisted = model.generate(ids, attention_mask=mask, max_new_tokens=12, assistant_model=assistant)
     assert torch.equal(alone, assisted)
+
+
+@all_cases
+def test_padding_is_masked_without_a_mask(fields: dict) -> None:
+    model = tiny_model(**fields)
+    ids, mask = source_batch()
+    for beams in (1, 4):
+        wanted = model.generate(ids, attention_mask=mask, num_beams=beams, max_new_tokens=8)
+        assert torch.equal(model.generate(ids, num_beams=beams, max_new_tokens=8), wanted)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from variants import SOURCE, source_batch, target_batch, tiny_model
+from variants import SOURCE, TARGET, source_batch, target_batch, tiny_model
 
 from hf_seq2seq_attn.transformer import causal, sinusoids
 
@@ -62,11 +62,18 @@ def test_a_row_does_not_see_the_future() -> None:
     assert not torch.allclose(one[:, 3:], other[:, 3:], atol=1e-3)
 
 
-def test_a_decoder_mask_of_the_wrong_length_is_refused() -> None:
-    model = tiny_model()
+@pytest.mark.parametrize("decoder", ["transformer", "gru"])
+def test_a_decoder_mask_of_the_wrong_length_is_refused(decoder: str) -> None:
+    model = tiny_model(decoder_type=decoder)
     ids, mask = source_batch()
-    with pytest.raises(ValueError, match="decoder_attention_mask has 4 columns"):
-        model(ids, attention_mask=mask, decoder_input_ids=target_batch(), decoder_attention_mask=torch.ones(3, 4))
+    for width in (TARGET - 1, TARGET + 1):
+        with pytest.raises(ValueError, match=f"decoder_attention_mask has {width} columns"):
+            model(
+                ids,
+                attention_mask=mask,
+                decoder_input_ids=target_batch(),
+                decoder_attention_mask=torch.ones(3, width),
+            )
 
 
 def test_last_hidden_state_is_the_last_of_the_hidden_states() -> None:
