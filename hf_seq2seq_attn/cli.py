@@ -1,14 +1,18 @@
-"""The front door: `seq2seq-attn COMMAND`. A room is imported only inside its command, so that `--help` is quick.
+"""The front door: `seq2seq-attn COMMAND`. A room is imported only inside its command, so that none waits for another's
+libraries; torch and transformers come with the package itself, a few seconds even for `--help`.
 
 Exit codes: 0 done; 2 bad input, with `FILE:LINE: what, remedy` on stderr; 1 anything else.
 Results go to stdout, progress to stderr.
 """
 
+import io
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from .text_files import InputError, check_output_file, check_output_folder
 
 app = typer.Typer(
     name="seq2seq-attn",
@@ -38,7 +42,9 @@ def seq2seq_attn() -> None:
 
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Where everything goes.")] = Path("build/demo"),
+    output: Annotated[
+        Path, typer.Option("-o", "--output", callback=check_output_folder, help="Where everything goes.")
+    ] = Path("build/demo"),
     steps: Annotated[
         int | None, typer.Option(min=0, envvar="DEMO_STEPS", help="Optimiser steps; 0 scores an untrained model.")
     ] = None,
@@ -57,9 +63,11 @@ def demo(
 def train(
     recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped recipe.")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[FIELD=VALUE]...", help="E.g. training.max_steps=100.")
+        list[str] | None, typer.Argument(metavar="FIELD=VALUE", help="E.g. training.max_steps=100.")
     ] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The run directory.")] = ...,  # type: ignore[assignment]
+    output: Annotated[
+        Path, typer.Option("-o", "--output", callback=check_output_folder, help="The run directory.")
+    ] = ...,  # type: ignore[assignment]
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is there.")] = False,
 ) -> None:
     """Train a model by a recipe and leave a folder that AutoModelForSeq2SeqLM loads."""
@@ -112,13 +120,20 @@ def align(
     model: Annotated[str, typer.Argument(help="Folder or Hub id of any encoder-decoder.")],
     source: Annotated[Path, typer.Argument(help="Source text, one sentence a line.")],
     target: Annotated[Path, typer.Argument(help="Target text, line N belongs to line N of SOURCE.")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Pharaoh file; default: stdout.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", callback=check_output_file, help="Pharaoh file; default: stdout."),
+    ] = None,
     align_with: Annotated[str | None, typer.Option(help="Rows: input or output; default: the model's own.")] = None,
-    specials: Annotated[str, typer.Option(help="Weight on end tokens and tags: mask, renormalise or null.")] = "mask",
+    specials: Annotated[
+        str, typer.Option(help="Weight on end tokens and tags: mask, renormalise or null (with threshold:X as mask).")
+    ] = "mask",
     subwords: Annotated[str, typer.Option(help="From sub-words to words: matrix or links.")] = "matrix",
     layer: Annotated[int | None, typer.Option(help="Decoder layer; default: the model's own, else the last.")] = None,
     heads: Annotated[str, typer.Option(help="Numbers with commas; auto: the model's own, else their mean.")] = "auto",
-    links: Annotated[str, typer.Option(help="argmax, mutual or threshold:X.")] = "argmax",
+    links: Annotated[
+        str, typer.Option(help="argmax, mutual, threshold:X, relative:X, itermax[:N], match, ot[:X] or hmm[:X].")
+    ] = "argmax",
     batch_size: Annotated[int, typer.Option(min=1, help="Sentence pairs in one pass.")] = 32,
 ) -> None:
     """Align words by a model's cross-attention: N lines in, N lines of links out."""
@@ -141,34 +156,110 @@ def align(
 
 @app.command()
 def score(
-    links: Annotated[Path, typer.Argument(help="Links to score, Pharaoh or TALP (*.talp).")],
-    gold: Annotated[Path, typer.Argument(help="Manual links: i-j sure, ipj possible.")],
+    links: Annotated[Path, typer.Argument(help="Links to score, of any format (see convert), or matrices (.npz).")],
+    gold: Annotated[Path, typer.Argument(help="Manual links: i-j sure, ipj possible, or another format.")],
     links_base: Annotated[
         int | None, typer.Option(min=0, max=1, help="What LINKS counts from; default: found.")
     ] = None,
     gold_base: Annotated[int | None, typer.Option(min=0, max=1, help="What GOLD counts from; default: found.")] = None,
+    against: Annotated[Path | None, typer.Option(help="Links of another system: test the difference.")] = None,
+    against_base: Annotated[
+        int | None, typer.Option(min=0, max=1, help="What AGAINST counts from; default: found.")
+    ] = None,
+    source: Annotated[Path | None, typer.Option(help="Source words: with --target, scores of parts too.")] = None,
+    target: Annotated[Path | None, typer.Option(help="Target words, line N belongs to line N of the source.")] = None,
+    alpha: Annotated[float, typer.Option(help="Weight of precision in F(alpha), 0 to 1.")] = 0.5,
+    extraction: Annotated[str, typer.Option("--links", help="How to read links off matrices, as in align.")] = "argmax",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Score links against manual ones: AER with a 95% interval, precision, recall, F1."""
-    from hf_seq2seq_attn.probing.commands import score_files
+    """Score links against manual ones: AER with a 95% interval, precision, recall, F.
 
-    score_files(links, gold, links_base=links_base, gold_base=gold_base, as_json=as_json)
+    --against gives a paired test on the same sentences; --source and --target give scores by sentence length, by
+    number of gold links of a word, and without punctuation.
+    """
+    from hf_seq2seq_attn.probing.link_commands import score_files
+
+    score_files(
+        links,
+        gold,
+        links_base=links_base,
+        gold_base=gold_base,
+        against=against,
+        against_base=against_base,
+        source=source,
+        target=target,
+        alpha=alpha,
+        extraction=extraction,
+        as_json=as_json,
+    )
 
 
 @app.command()
 def symmetrize(
-    forward: Annotated[Path, typer.Argument(help="Links of the source-to-target model.")],
+    forward: Annotated[Path, typer.Argument(help="Links of the source-to-target model, of any format.")],
     reverse: Annotated[Path, typer.Argument(help="Links of the target-to-source model, source word first.")],
     method: Annotated[
-        str, typer.Option("-m", "--method", help="intersection, union, grow-diag[-final[-and]]-moses or -lilt.")
+        str,
+        typer.Option(
+            "-m",
+            "--method",
+            help="intersection, union, grow-diag-moses, grow-diag-lilt, grow-diag-final-moses, grow-diag-final-lilt "
+            "or grow-diag-final-and-moses.",
+        ),
     ],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Pharaoh file; default: stdout.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", callback=check_output_file, help="File, format by its suffix; default: Pharaoh to stdout."
+        ),
+    ] = None,
     flip_reverse: Annotated[bool, typer.Option("--flip-reverse", help="REVERSE has the target word first.")] = False,
+    forward_base: Annotated[
+        int | None, typer.Option(min=0, max=1, help="What FORWARD counts from; default: found.")
+    ] = None,
+    reverse_base: Annotated[
+        int | None, typer.Option(min=0, max=1, help="What REVERSE counts from; default: found.")
+    ] = None,
 ) -> None:
     """Combine the links of two directions."""
-    from hf_seq2seq_attn.probing.commands import symmetrize_files
+    from hf_seq2seq_attn.probing.link_commands import symmetrize_files
 
-    symmetrize_files(forward, reverse, method, output, flip_reverse=flip_reverse)
+    symmetrize_files(
+        forward,
+        reverse,
+        method,
+        output,
+        flip_reverse=flip_reverse,
+        forward_base=forward_base,
+        reverse_base=reverse_base,
+    )
+
+
+@app.command()
+def convert(
+    file: Annotated[Path, typer.Argument(help="An alignment file, or matrices (.npz).")],
+    output: Annotated[
+        Path, typer.Argument(callback=check_output_file, help="The new file; .gz at the end compresses.")
+    ],
+    from_format: Annotated[
+        str | None,
+        typer.Option("--from", help="pharaoh, pharaoh-p, talp, naacl, a3, jsonl or npz; default: by the suffix."),
+    ] = None,
+    to_format: Annotated[
+        str | None,
+        typer.Option("--to", help="pharaoh, pharaoh-p, talp, naacl or jsonl; default: by the suffix."),
+    ] = None,
+    base: Annotated[int | None, typer.Option(min=0, max=1, help="What FILE counts from; default: found.")] = None,
+    extraction: Annotated[str, typer.Option("--links", help="How to read links off matrices, as in align.")] = "argmax",
+) -> None:
+    """Turn an alignment file into another format, and say what is lost.
+
+    Suffixes: .align and any other Pharaoh; .talp; .pharaoh-p and .prob Pharaoh with probabilities (0-1:0.93); .naacl,
+    .wpt and .wa; .A3 and .A3.final of GIZA++ (read only); .jsonl; .npz (read only).
+    """
+    from hf_seq2seq_attn.probing.link_commands import convert_file
+
+    convert_file(file, output, from_format=from_format, to_format=to_format, base=base, extraction=extraction)
 
 
 @app.command()
@@ -176,14 +267,23 @@ def view(
     model: Annotated[str, typer.Argument(help="Folder or Hub id of any encoder-decoder.")],
     source: Annotated[Path, typer.Argument(help="Source text, one sentence a line.")],
     target: Annotated[Path, typer.Argument(help="Target text, line N belongs to line N of SOURCE.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help=".html for every pair; .svg, .png, .pdf for one.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--output", callback=check_output_file, help=".html for every pair; .svg, .png, .pdf for one."
+        ),
+    ],
     gold: Annotated[Path | None, typer.Option(help="Manual links to draw over the map.")] = None,
     sentence: Annotated[int, typer.Option(min=1, help="Which line a picture shows.")] = 1,
     align_with: Annotated[str | None, typer.Option(help="Rows: input or output; default: the model's own.")] = None,
-    specials: Annotated[str, typer.Option(help="Weight on end tokens and tags: mask, renormalise or null.")] = "mask",
+    specials: Annotated[
+        str, typer.Option(help="Weight on end tokens and tags: mask, renormalise or null (with threshold:X as mask).")
+    ] = "mask",
     layer: Annotated[int | None, typer.Option(help="Decoder layer; default: the model's own, else the last.")] = None,
     heads: Annotated[str, typer.Option(help="Numbers with commas; auto: the model's own, else their mean.")] = "auto",
-    links: Annotated[str, typer.Option(help="argmax, mutual or threshold:X.")] = "argmax",
+    links: Annotated[
+        str, typer.Option(help="argmax, mutual, threshold:X, relative:X, itermax[:N], match, ot[:X] or hmm[:X].")
+    ] = "argmax",
     batch_size: Annotated[int, typer.Option(min=1, help="Sentence pairs in one pass.")] = 32,
 ) -> None:
     """Draw what each target word looks at, as one offline HTML page or as a picture."""
@@ -216,12 +316,17 @@ def explain(
     step: Annotated[int, typer.Option(min=0, help="Decoder step, from 0, which reads the start token.")] = 0,
     layer: Annotated[int | None, typer.Option(help="Decoder layer; default: the model's own, else the last.")] = None,
     head: Annotated[int | None, typer.Option(help="Head; default: the model's own, else 0.")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="HTML page of a model's walk.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", callback=check_output_file, help="HTML page of a model's walk."),
+    ] = None,
 ) -> None:
     """Show every number of one decoder step: of the worked example, or of a trained model and a sentence pair."""
     from hf_seq2seq_attn.probing.commands import explain_example, explain_model
 
     if example:
+        if model or output:
+            raise typer.BadParameter("--example is printed and knows its sentence; leave out MODEL and -o")
         print(explain_example(state, encoder))
     elif model and source and target and output:
         explain_model(model, source, target, output, step=step, layer=layer, head=head)
@@ -231,8 +336,9 @@ def explain(
 
 def main() -> None:
     """Run the command line; turn bad input and missing extras into one line on stderr and exit code 2."""
-    from .text_files import InputError
-
+    # Results may be in any script, whatever encoding the terminal names.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
     try:
         app()
     except InputError as error:

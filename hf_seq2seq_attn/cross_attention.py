@@ -219,7 +219,7 @@ class _AdditiveScores(torch.autograd.Function):
     BUFFER_OF_ACCELERATORS = 2**26
 
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, keys: Tensor, score_vector: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, score_vector: Tensor) -> Tensor:
         ctx.save_for_backward(queries, keys, score_vector)
         scores = queries.new_empty(*queries.shape[:3], keys.shape[2])
         for rows, hidden in _AdditiveScores._blocks(queries, keys):
@@ -228,7 +228,7 @@ class _AdditiveScores(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         queries, keys, score_vector = ctx.saved_tensors
         of_queries, of_keys = torch.empty_like(queries), torch.zeros_like(keys)
         of_vector = torch.zeros_like(score_vector)

@@ -1,6 +1,7 @@
-"""Read the text files that users bring, and say exactly what is wrong with them."""
+"""Read the text files that users bring, and say exactly what is wrong with them and with places for output."""
 
 import gzip
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,8 +37,25 @@ def iterate_lines(path: str | Path) -> Iterator[str]:
         ) from error
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; check the path") from error
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}:{number + 1}: cannot be read ({error}); check the file") from error
+
+
+def check_output_file(path: Path | None) -> Path | None:
+    """Return `path`; raise an InputError, before any work is done, if no file can be written there."""
+    if path is not None and path.is_dir():
+        raise InputError(f"{path}: cannot be written (it is a folder); name a file in it")
+    if path is not None and not path.parent.is_dir():
+        raise InputError(f"{path}: cannot be written (there is no folder {path.parent}); make it, or check the path")
+    return path
+
+
+def check_output_folder(path: Path) -> Path:
+    """Return `path`; raise an InputError if it is not a folder and cannot be made one."""
+    for place in (path, *path.parents):
+        if place.exists() and not place.is_dir():
+            raise InputError(f"{path}: cannot be a folder ({place} is a file); choose another")
+    return path
 
 
 def read_aligned(*paths: str | Path) -> tuple[list[str], ...]:

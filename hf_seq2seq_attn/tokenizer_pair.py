@@ -7,6 +7,7 @@ from typing import Any
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
+from .limits import vocabulary_size
 from .text_files import InputError
 
 TARGET_FOLDER = "target_tokenizer"
@@ -63,7 +64,7 @@ def load_tokenizer(name_or_path: str | Path) -> AnyTokenizer:
     missing_is_none: dict[str, bool] = {"_raise_exceptions_for_missing_entries": False}
     if cached_file(str(name_or_path), f"{TARGET_FOLDER}/tokenizer_config.json", **missing_is_none) is not None:
         return TokenizerPair(source, AutoTokenizer.from_pretrained(name_or_path, subfolder=TARGET_FOLDER))
-    sizes = config.vocab_size, getattr(config, "decoder_vocab_size", None) or config.vocab_size
+    sizes = [vocabulary_size(config, side) for side in ("source", "target")]
     # Marian's own tokenizer holds both of its vocabularies.
     if sizes[0] != sizes[1] and config.model_type != "marian":
         raise InputError(
@@ -75,9 +76,8 @@ def load_tokenizer(name_or_path: str | Path) -> AnyTokenizer:
 
 def check_vocabularies(tokenizer: AnyTokenizer, config: Any, name: str | Path) -> None:
     """Raise an InputError where a tokenizer has ids that its side of the model does not know."""
-    source_size = getattr(config, "vocab_size", None)
-    sizes = {"source": source_size, "target": getattr(config, "decoder_vocab_size", None) or source_size}
-    for (side, size), one in zip(sizes.items(), sides(tokenizer), strict=True):
+    for side, one in zip(("source", "target"), sides(tokenizer), strict=True):
+        size = vocabulary_size(config, side)
         if size is not None and len(one) > size:
             whose = f"{side} " if isinstance(tokenizer, TokenizerPair) else ""
             raise InputError(

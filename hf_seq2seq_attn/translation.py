@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 import torch
+from huggingface_hub.errors import LocalEntryNotFoundError
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
+from .errors import UnusableError
+from .limits import max_positions, vocabulary_size
 from .text_files import InputError, read_lines
 from .tokenizer_pair import AnyTokenizer, TokenizerPair, check_vocabularies, load_tokenizer, sides
 
@@ -30,7 +33,7 @@ class Hypothesis:
     """False where the limit on its length cut it off before an end token."""
 
 
-class SentenceTooLongError(ValueError):
+class SentenceTooLongError(UnusableError):
     """A sentence has more tokens than the model has positions; `number` counts sentences from 1."""
 
     def __init__(self, number: int, tokens: int, positions: int) -> None:
@@ -101,7 +104,8 @@ def translate(
         blank hypothesis for a blank sentence).
 
     Raises:
-        ValueError: not an encoder-decoder, more hypotheses than beams, or a tokenizer of another vocabulary.
+        ValueError: not an encoder-decoder, more hypotheses than beams, a limit below 1 or told by max_length, or a
+            tokenizer of another vocabulary.
         SentenceTooLongError: a sentence longer than the model's positions.
     """
     results = _translate(
@@ -130,14 +134,20 @@ def _translate(
     generation: dict[str, Any],
 ) -> list[list[Hypothesis]]:
     if not model.config.is_encoder_decoder:
-        raise ValueError(f"{type(model).__name__} is not an encoder-decoder; translate needs one")
+        raise UnusableError(f"{type(model).__name__} is not an encoder-decoder; translate needs one")
     if num_return_sequences < 1 or num_beams < num_return_sequences:
-        raise ValueError(f"num_return_sequences={num_return_sequences}: must lie in 1..num_beams={num_beams}")
+        raise UnusableError(f"num_return_sequences={num_return_sequences}: must lie in 1..num_beams={num_beams}")
     if batch_size < 1:
-        raise ValueError(f"batch_size={batch_size}: must be at least 1")
+        raise UnusableError(f"batch_size={batch_size}: must be at least 1")
+    if max_new_tokens is not None and max_new_tokens < 1:
+        raise UnusableError(f"max_new_tokens={max_new_tokens}: must be at least 1, or None for a limit by the source")
+    if "max_length" in generation:
+        raise UnusableError(
+            f"max_length={generation['max_length']}: the limit does not count the start token; give max_new_tokens"
+        )
     lines = [sentence.strip() for sentence in sentences]
     encoded = _encode(model, tokenizer, lines)
-    positions = _positions(model.config, "decoder")
+    positions = max_positions(model.config, "target")
     results = [[Hypothesis("", 0.0)] for _ in lines]
     order = sorted((i for i, line in enumerate(lines) if line), key=lambda i: len(encoded[i]), reverse=True)
     was_training = model.training
@@ -170,12 +180,12 @@ def _encode(model: PreTrainedModel, tokenizer: AnyTokenizer, lines: list[str]) -
     """Return the token ids of each line, none for a blank one; what the model cannot read is refused."""
     source_tokenizer, _ = sides(tokenizer)
     encoded = [source_tokenizer(line)["input_ids"] if line else [] for line in lines]
-    positions, size = _positions(model.config, "encoder"), getattr(model.config, "vocab_size", None)
+    positions, size = max_positions(model.config, "source"), vocabulary_size(model.config, "source")
     for number, ids in enumerate(encoded, start=1):
         if positions and len(ids) > positions:
             raise SentenceTooLongError(number, len(ids), positions)
         if size is not None and max(ids, default=0) >= size:
-            raise ValueError(
+            raise UnusableError(
                 f"source sentence {number} has the token id {max(ids)}, the model a source vocabulary of {size}; "
                 "load the tokenizer that belongs to this model"
             )
@@ -221,7 +231,7 @@ def translate_file(
             links = _links(model, tokenizer, align, [lines[number] for number in numbers], texts, batch_size)
     except SentenceTooLongError as error:
         raise InputError(f"{path or 'stdin'}:{error.number}: {error}") from error
-    except ValueError as error:
+    except UnusableError as error:
         raise InputError(f"{path or 'stdin'}: {error}") from error
     scores = [hypothesis.score for found in results for hypothesis in found]
     for row, number in enumerate(numbers):
@@ -248,7 +258,7 @@ def _links(
     The translations are read anew, as text, and may have more tokens so than as they were generated. One that has more
     than the model has positions gets no links, and a remark says so.
     """
-    positions = _positions(model.config, "decoder")
+    positions = max_positions(model.config, "target")
     _, target_tokenizer = sides(tokenizer)
     # The start token takes a position, and so does an end token that the tokenizer may not add.
     too_long = {
@@ -280,21 +290,46 @@ def load_seq2seq(name_or_path: str | Path) -> tuple[PreTrainedModel, AnyTokenize
     """
     import hf_seq2seq_attn  # noqa: F401 (registers our classes)
 
+    if _looks_local(name_or_path) and not Path(name_or_path).is_dir():
+        raise InputError(f"{name_or_path}: no encoder-decoder here: no such folder; check the path")
     try:
         model = AutoModelForSeq2SeqLM.from_pretrained(name_or_path)
         tokenizer = load_tokenizer(name_or_path)
     except InputError:
         raise
     except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = "the Hub cannot be reached, or HF_HUB_OFFLINE is set" if _is_offline(error) else _first_line(error)
         raise InputError(
-            f"{name_or_path}: no encoder-decoder with its tokenizer here ({reason}); check the path"
+            f"{name_or_path}: no encoder-decoder with its tokenizer here ({reason}); check the name"
         ) from error
     if isinstance(tokenizer, TokenizerPair):
         check_vocabularies(tokenizer, model.config, name_or_path)
     if torch.accelerator.is_available():
         model.to(torch.accelerator.current_accelerator())
     return model.eval(), tokenizer
+
+
+def _looks_local(name_or_path: str | Path) -> bool:
+    """Tell a path from a Hub id, which is `name` or `user/name`."""
+    name = str(name_or_path)
+    first, slash, _ = name.partition("/")
+    return (
+        isinstance(name_or_path, Path)
+        or name.startswith((".", "/", "~"))
+        or name.count("/") > 1
+        or (bool(slash) and Path(first).exists())
+    )
+
+
+def _is_offline(error: BaseException | None) -> bool:
+    """Tell whether a file was looked for in vain in the cache because the Hub did not answer."""
+    while error is not None and not isinstance(error, LocalEntryNotFoundError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _read_stdin() -> list[str]:
@@ -355,12 +390,3 @@ def _is_finished(ids: list[int], ends: set[int], limit: int) -> bool:
 def _end_tokens(model: PreTrainedModel) -> set[int]:
     eos = model.generation_config.eos_token_id
     return set(eos) if isinstance(eos, list) else {eos} - {None}
-
-
-def _positions(config: Any, side: str) -> int | None:
-    """Return the number of positions of a side, "encoder" or "decoder", that has a fixed number, else None."""
-    if config.model_type == "seq2seq_attn":
-        recurrent = getattr(config, f"{side}_type") != "transformer"
-        if recurrent or config.position_embedding_type == "sinusoidal":
-            return None
-    return getattr(config, "max_position_embeddings", None)

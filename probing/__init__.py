@@ -4,10 +4,25 @@ Vocabulary: a link is a pair `(i, j)`, 0-based, source word first; a sentence's 
 sentence is a raw string or a list of words. `matplotlib` is imported only by the functions that draw with it.
 """
 
+from .aligned_pair import AlignedPair, Gold
 from .alignment import align, alignment_heads
 from .baselines import Ibm1, diagonal_links
+from .breakdowns import score_by_fertility, score_by_length, without_punctuation
+from .comparison import Comparison, compare_scores
 from .extraction import ROWS, AttentionMaps, SentenceError, default_rows, extract, row_offset
-from .formats import Gold, LinkFile, format_links, read_gold, read_link_file, read_links, write_atomically, write_links
+from .formats import (
+    FORMATS,
+    LinkFile,
+    format_links,
+    format_of,
+    iterate_pairs,
+    read_gold,
+    read_link_file,
+    read_links,
+    write_atomically,
+    write_links,
+    write_pairs,
+)
 from .generation import sequence_attentions
 from .heatmap import PICTURE_SUFFIXES, draw_heatmap, save_heatmap
 from .heatmap_svg import HEATMAP_CSS, SentenceView, heatmap_svg, legend_svg
@@ -23,7 +38,8 @@ from .links import (
     threshold_links,
 )
 from .matching import itermax_links, match_links, mutual_links
-from .scores import AlignmentScore, score_links
+from .scores import AlignmentScore, alignment_error_rate, f_measure, score_links, soft_aer
+from .soft_matrices import iterate_matrices, write_matrices
 from .symmetrization import COMBINATIONS, SYMMETRIZATIONS, combine, symmetrize
 from .tokens import Sentence, TokenizedText
 from .transport import transport_links, transport_plan
@@ -73,7 +89,14 @@ __all__ = [
     "combine",
     "COMBINATIONS",
     "Gold",
+    "AlignedPair",
     "LinkFile",
+    "FORMATS",
+    "format_of",
+    "iterate_pairs",
+    "write_pairs",
+    "iterate_matrices",
+    "write_matrices",
     "read_gold",
     "read_links",
     "read_link_file",
@@ -82,6 +105,14 @@ __all__ = [
     "format_links",
     "AlignmentScore",
     "score_links",
+    "alignment_error_rate",
+    "f_measure",
+    "soft_aer",
+    "score_by_length",
+    "score_by_fertility",
+    "without_punctuation",
+    "Comparison",
+    "compare_scores",
     "diagonal_links",
     "Ibm1",
     "draw_heatmap",

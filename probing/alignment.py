@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hf_seq2seq_attn.errors import UnusableError
+
 from .extraction import ROWS, extract
 from .links import Links, check_extraction
 from .tokens import Sentence
@@ -77,5 +79,5 @@ def check_choices(align_with: str | None, specials: str, subwords: str, links: s
         ("subwords", subwords, SUBWORDS),
     ):
         if value not in allowed:
-            raise ValueError(f"{name} is {value!r}; allowed are {', '.join(str(each) for each in allowed if each)}")
+            raise UnusableError(f"{name} is {value!r}; allowed are {', '.join(str(each) for each in allowed if each)}")
     check_extraction(links)

@@ -11,8 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Weights recomputed in float64 from the module's own vectors must agree with what its forward returned.
+from hf_seq2seq_attn.errors import UnusableError
+
+# Weights recomputed in float64 from the module's own vectors must agree with what its forward returned: to this, or to
+# what rounding of the scores in the module's own dtype makes of them.
 TOLERANCE = 1e-4
+# e^80 is still a number in float32.
+LARGEST_EXPONENT = 80.0
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,8 @@ class AttentionSteps:
         hidden: (S, W) tanh(q + k) for additive attention, else None.
         raw: (S,) q.k, or v.tanh(q + k).
         scale: What raw is multiplied by: 1 / sqrt(d_k), or 1.
-        scores, exponentials, weights: (S,); `total` is the sum of the exponentials.
+        scores, exponentials, weights: (S,); `total` is the sum of the exponentials, e^(scores - shift).
+        shift: 0, or the highest score where its own exponential would be too large or too small a number.
         weighted: (S, ...) a_i V_i; `context` is their sum.
         readable: (S,) bool, False = padding.
     """
@@ -37,6 +43,7 @@ class AttentionSteps:
     raw: np.ndarray
     scale: float
     scores: np.ndarray
+    shift: float
     exponentials: np.ndarray
     total: float
     weights: np.ndarray
@@ -53,36 +60,42 @@ def attention_steps(attention: Any, state: Tensor, memory: Any, head: int = 0) -
     with the weights that the module's own forward returns.
 
     Raises:
-        ValueError: the recomputed weights differ from the module's by more than 1e-4.
+        ValueError: the recomputed weights differ from the module's by more than 1e-4 and than rounding in its dtype
+            explains.
     """
     attention_of_one = state.reshape(1, 1, -1)
     query = attention.q_proj(attention_of_one)[0, 0].unflatten(0, (attention.heads, -1))[head]
     keys, values = memory.keys[0, head], memory.values[0, head]
-    readable = np.ones(len(keys), dtype=bool) if memory.readable is None else memory.readable[0, 0, 0].numpy()
+    readable = np.ones(len(keys), dtype=bool) if memory.readable is None else memory.readable[0, 0, 0].cpu().numpy()
     q, k, v = (part.detach().double().cpu().numpy() for part in (query, keys, values))
     vector = getattr(attention, "score_vector", None)
     if vector is None:
         hidden, raw, scale, vector64 = None, k @ q, attention.scale, None
+        terms = np.abs(k) @ np.abs(q) * scale
     else:
         vector64 = vector[head].detach().double().cpu().numpy()
         hidden = np.tanh(q + k)
         raw, scale = hidden @ vector64, 1.0
+        terms = np.abs(hidden) @ np.abs(vector64)
     scores = raw * scale
-    exponentials = np.where(readable, np.exp(scores), 0.0)
+    highest = float(scores[readable].max())
+    shift = highest if abs(highest) > LARGEST_EXPONENT else 0.0
+    exponentials = np.exp(np.where(readable, scores - shift, -np.inf))
     total = float(exponentials.sum())
     weights = exponentials / total
     weighted = weights[:, None] * v
-    _check(attention, attention_of_one, memory, head, weights)
+    rounding = torch.finfo(attention.q_proj.weight.dtype).eps * (1 + terms.max())
+    _check(attention, attention_of_one, memory, head, weights, max(TOLERANCE, 2 * rounding))
     return AttentionSteps(
         query=q, keys=k, values=v, hidden=hidden, score_vector=vector64, raw=raw, scale=scale, scores=scores,
-        exponentials=exponentials, total=total, weights=weights, weighted=weighted, context=weighted.sum(0),
-        readable=readable,
+        shift=shift, exponentials=exponentials, total=total, weights=weights, weighted=weighted,
+        context=weighted.sum(0), readable=readable,
     )  # fmt: skip
 
 
-def _check(attention: Any, query: Tensor, memory: Any, head: int, weights: np.ndarray) -> None:
+def _check(attention: Any, query: Tensor, memory: Any, head: int, weights: np.ndarray, tolerance: float) -> None:
     _, returned = attention(query, memory, output_weights=True)
     theirs = returned[0, head, 0].double().cpu().numpy()
     difference = float(np.abs(theirs - weights[len(weights) - len(theirs) :]).max())
-    if not difference < TOLERANCE:
-        raise ValueError(f"the weights recomputed step by step differ from the model's by {difference:.2g}")
+    if not difference < tolerance:
+        raise UnusableError(f"the weights recomputed step by step differ from the model's by {difference:.2g}")

@@ -5,8 +5,9 @@ The parts of one breakdown are disjoint and complete: their links, sure and poss
 
 import unicodedata
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -40,9 +41,7 @@ def score_by_length(
     return {name: score_counts(counts[part == k]) for k, name in enumerate(names) if (part == k).any()}
 
 
-def score_by_fertility(
-    links: Sequence[Iterable[Link]], gold: Sequence[Gold], side: str
-) -> dict[str, AlignmentScore]:
+def score_by_fertility(links: Sequence[Iterable[Link]], gold: Sequence[Gold], side: str) -> dict[str, AlignmentScore]:
     """Score the links of words with 0, 1, 2 and 3 or more possible gold links apart.
 
     A link belongs to the class of its word on `side`. In class 0 no link is right: its AER is 1 as soon as there is
@@ -54,27 +53,31 @@ def score_by_fertility(
     """
     if side not in _SIDES:
         raise ValueError(f"side is {side!r}; allowed are {', '.join(_SIDES)}")
-    place = _SIDES.index(side)
+    parts = _counts_by_fertility(links, gold, _SIDES.index(side))
     names = [*map(str, range(_MOST)), f"{_MOST}+"]
-    parts: list[list[tuple[Links, Gold]]] = [[] for _ in names]
-    for ours, manual in zip(links, gold, strict=True):
+    return {name: score_counts(part) for name, part in zip(names, parts, strict=True)}
+
+
+def _counts_by_fertility(links: Sequence[Iterable[Link]], gold: Sequence[Gold], place: int) -> np.ndarray:
+    """Return the counts of `count_links` of each class, (classes, sentences, 5)."""
+    counts = np.zeros((_MOST + 1, len(gold), 5), dtype=np.int64)
+    for number, (ours, manual) in enumerate(zip(links, gold, strict=True)):
         fertility = Counter(link[place] for link in manual.possible)
-        split = [_by_class(each, place, fertility) for each in (ours, manual.sure, manual.possible)]
-        for k, pairs in enumerate(parts):
-            pairs.append((split[0][k], Gold(split[1][k], split[2][k])))
-    return {
-        name: score_counts(count_links([ours for ours, _ in pairs], [manual for _, manual in pairs]))
-        for name, pairs in zip(names, parts, strict=True)
-    }
+        cells = [[0] * 5 for _ in range(_MOST + 1)]
+        for link in frozenset(ours):
+            cell = cells[min(fertility[link[place]], _MOST)]
+            cell[0] += 1
+            cell[3] += link in manual.sure
+            cell[4] += link in manual.possible
+        for link in manual.possible:
+            cell = cells[min(fertility[link[place]], _MOST)]
+            cell[1] += link in manual.sure
+            cell[2] += 1
+        counts[:, number] = cells
+    return counts
 
 
-def _by_class(links: Iterable[Link], place: int, fertility: Counter[int]) -> dict[int, Links]:
-    classes: dict[int, set[Link]] = defaultdict(set)
-    for link in links:
-        classes[min(fertility[link[place]], _MOST)].add(link)
-    return defaultdict(frozenset, {k: frozenset(found) for k, found in classes.items()})
-
-
+@lru_cache(maxsize=100_000)
 def is_punctuation(word: str) -> bool:
     """Tell whether a word is made of punctuation only: every character of Unicode category P."""
     return bool(word) and all(unicodedata.category(character).startswith("P") for character in word)
@@ -102,7 +105,9 @@ def without_punctuation(
         kept = []
         for each in (frozenset(ours), manual.sure, manual.possible):
             if any(i >= len(source) or j >= len(target) for i, j in each):
-                raise ValueError(f"sentence {number}: a link goes beyond {len(source)} source or {len(target)} target words")
+                raise ValueError(
+                    f"sentence {number}: a link goes beyond {len(source)} source or {len(target)} target words"
+                )
             kept.append(frozenset((i, j) for i, j in each if i not in marks[0] and j not in marks[1]))
         kept_links.append(kept[0])
         kept_gold.append(Gold(kept[1], kept[2]))

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from hf_seq2seq_attn.errors import UnusableError
+
 # Families whose cross-attention is softmax(scaling * q k^T), with the names of the module and its projections.
 _BART_LIKE = ("bart", "blenderbot", "blenderbot-small", "m2m_100", "marian", "mbart", "pegasus", "plbart")
 _T5_LIKE = ("mt5", "t5", "umt5")
@@ -27,14 +29,14 @@ def check_model(model: Any) -> None:
     config = getattr(model, "config", None)
     name = type(model).__name__
     if config is None:
-        raise ValueError(f"{name} has no config; give a Hugging Face model")
+        raise UnusableError(f"{name} has no config; give a Hugging Face model")
     if not getattr(config, "is_encoder_decoder", False):
-        raise ValueError(
+        raise UnusableError(
             f"{name} (model_type {config.model_type!r}) is not an encoder-decoder; probing reads the attention between "
             "an encoder and a decoder, as in Marian, T5, BART or seq2seq_attn models"
         )
     if getattr(config, "cross_attention_type", None) == "none":
-        raise ValueError(
+        raise UnusableError(
             f"{name} has cross_attention_type='none': there is no attention to read; train it with an attention"
         )
 
@@ -79,7 +81,7 @@ def capture_cross_attention(
         outputs = model(**inputs, output_attentions=True, use_cache=False, return_dict=True)
         maps = getattr(outputs, "cross_attentions", None)
         if not maps or any(layer is None or layer.dim() != 4 for layer in maps):
-            raise ValueError(
+            raise UnusableError(
                 f"{type(model).__name__} returned no cross_attentions; its decoder has no cross-attention layers, or "
                 "the model does not report them"
             )
@@ -94,10 +96,12 @@ def choose(name: str, wanted: Sequence[int] | None, count: int) -> tuple[int, ..
     if wanted is None:
         return tuple(range(count))
     if not wanted:
-        raise ValueError(f"no {name} was chosen; the model has {count}, numbered from 0")
+        raise UnusableError(f"no {name} was chosen; the model has {count}, numbered from 0")
     for number in wanted:
         if not -count <= number < count:
-            raise ValueError(f"{name} {number} does not exist; the model has {count}, numbered from 0 to {count - 1}")
+            raise UnusableError(
+                f"{name} {number} does not exist; the model has {count}, numbered from 0 to {count - 1}"
+            )
     return tuple(number % count for number in wanted)
 
 
@@ -117,11 +121,11 @@ def _recompute(
     kind = model.config.model_type
     remedy = "load it with from_pretrained(..., attn_implementation='eager')"
     if kind not in _PROJECTIONS:
-        raise ValueError(f"{kind!r} models give no attention weights under this attention backend; {remedy}")
+        raise UnusableError(f"{kind!r} models give no attention weights under this attention backend; {remedy}")
     suffix, query_name, key_name = _PROJECTIONS[kind]
     modules = [module for name, module in model.named_modules() if name.rpartition(".")[2] == suffix]
     if not modules or any(getattr(module, "has_relative_attention_bias", False) for module in modules):
-        raise ValueError(f"{type(model).__name__} has no {suffix} modules of the usual form; {remedy}")
+        raise UnusableError(f"{type(model).__name__} has no {suffix} modules of the usual form; {remedy}")
     chosen_layers = choose("layer", layers, len(modules))
     chosen_heads = choose("head", heads, _head_count(modules[0]))
     caught: dict[tuple[int, str], torch.Tensor] = {}

@@ -1,26 +1,28 @@
 """What the probing commands do with files. Results go to files or stdout, progress and remarks to stderr."""
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from hf_seq2seq_attn.errors import UnusableError
 from hf_seq2seq_attn.text_files import InputError, read_aligned
 
 from .alignment import align, alignment_heads, check_choices
 from .extraction import SentenceError, default_rows, extract
-from .formats import Gold, LinkFile, format_links, read_link_file, write_atomically, write_links
+from .formats import Gold, format_links, write_atomically, write_links
 from .heatmap import PICTURE_SUFFIXES, save_heatmap
 from .heatmap_svg import SentenceView
-from .link_types import Links, reverse_links
+from .link_commands import read_reported, remark
+from .link_types import Links
 from .links import extract_links
-from .scores import AlignmentScore, score_links
-from .symmetrization import symmetrize
 from .view import write_view
 from .walkthrough import walk_page, walk_through
 from .words import to_words
 from .worked_example import format_example, worked_example
+
+# Of the worked example: products of two such numbers are far from the largest float32.
+LARGEST_NUMBER = 1e6
 
 
 def align_files(
@@ -41,9 +43,8 @@ def align_files(
     from hf_seq2seq_attn.translation import load_seq2seq
 
     sources, targets = read_aligned(source, target)
-    with _bad_values_refused(source, target):
-        chosen = parse_heads(heads)
-        check_choices(align_with, specials, subwords, links)
+    chosen = _checked_heads(heads, align_with, specials, subwords, links)
+    with _refused(source, target):
         model, tokenizer = load_seq2seq(model_name)
         with _progress("aligning") as progress:
             found = align(
@@ -62,43 +63,7 @@ def align_files(
             )
     _write(found, output)
     note = _describe(model, align_with, layer, chosen, specials)
-    _remark(f"{len(found)} pairs, {sum(map(len, found))} links; {note}, sub-words {subwords}, links {links}")
-
-
-def score_files(
-    links: Path, gold: Path, *, links_base: int | None, gold_base: int | None, as_json: bool
-) -> AlignmentScore:
-    """Score a file of links against a file of manual links and print the result."""
-    ours, manual = _read(links, links_base), _read(gold, gold_base)
-    _same_lines(links, ours, gold, manual)
-    score = score_links(
-        [sentence.possible for sentence in ours.sentences],
-        manual.sentences,
-        base={"links": ours.base, "gold": manual.base},
-    )
-    if as_json:
-        print(json.dumps(score.as_dict()))
-    else:
-        low, high = score.ci95
-        print(f"AER        {score.aer:.4f}   (95% {low:.4f} to {high:.4f})")
-        print(f"precision  {score.precision:.4f}")
-        print(f"recall     {score.recall:.4f}")
-        print(f"F1         {score.f1:.4f}")
-        print(f"{score.links} links; gold: {score.sure} sure, {score.possible} possible; {score.sentences} sentences")
-    return score
-
-
-def symmetrize_files(forward: Path, reverse: Path, method: str, output: Path | None, *, flip_reverse: bool) -> None:
-    """Combine the link files of two directions and write the result to `output` or stdout."""
-    one, other = _read(forward, None), _read(reverse, None)
-    _same_lines(forward, one, reverse, other)
-    with _bad_values_refused():
-        combined = [
-            symmetrize(f.possible, reverse_links(r.possible) if flip_reverse else r.possible, method)
-            for f, r in zip(one.sentences, other.sentences, strict=True)
-        ]
-    _write(combined, output)
-    _remark(f"{len(combined)} pairs, {sum(map(len, combined))} links; {method}")
+    remark(f"{len(found)} pairs, {sum(map(len, found))} links; {note}, sub-words {subwords}, links {links}")
 
 
 def view_files(
@@ -124,16 +89,15 @@ def view_files(
     sources, targets = read_aligned(source, target)
     manual: list[Gold | None] = [None] * len(sources)
     if gold is not None:
-        lengths = [[len(line.split()) for line in lines] for lines in (sources, targets)]
-        manual = list(_read(gold, None, *lengths).sentences)
+        texts = [[line.split() for line in lines] for lines in (sources, targets)]
+        manual = list(read_reported(gold, None, texts).sentences)
     if output.suffix != ".html":
         if not 1 <= sentence <= len(sources):
             raise InputError(f"{source}: has {len(sources)} lines, so there is no sentence {sentence}; choose another")
         chosen_pair = slice(sentence - 1, sentence)
         sources, targets, manual = sources[chosen_pair], targets[chosen_pair], manual[chosen_pair]
-    with _bad_values_refused(source, target):
-        chosen = parse_heads(heads)
-        check_choices(align_with, specials, "matrix", links)
+    chosen = _checked_heads(heads, align_with, specials, "matrix", links)
+    with _refused(source, target):
         model, tokenizer = load_seq2seq(model_name)
         own_layer, own_heads = alignment_heads(model.config, layer, chosen)
         views = []
@@ -159,7 +123,7 @@ def view_files(
     else:
         view = views[0]
         save_heatmap(output, view.matrix, view.source, view.target, view.gold, links=view.links)
-    _remark(f"{output}: {len(views)} pairs; {note}")
+    remark(f"{output}: {len(views)} pairs; {note}")
 
 
 def parse_heads(text: str) -> list[int] | None:
@@ -193,7 +157,7 @@ def explain_model(
     model, tokenizer = load_seq2seq(model_name)
     try:
         walk = walk_through(model, tokenizer, source, target, row=step, layer=layer, head=head)
-    except ValueError as error:
+    except UnusableError as error:
         raise InputError(f"explain {model_name}: {error}") from error
     write_atomically(output, [walk_page(walk)])
 
@@ -201,9 +165,13 @@ def explain_model(
 def _pair(text: str) -> list[float]:
     """Read numbers separated by commas."""
     try:
-        return [float(number) for number in text.split(",")]
+        numbers = [float(number) for number in text.split(",")]
     except ValueError as error:
         raise ValueError(f"{text!r} is not numbers separated by commas, as in 0.6,0.4") from error
+    # Not a number fails this comparison too.
+    if not all(abs(number) <= LARGEST_NUMBER for number in numbers):
+        raise ValueError(f"{text!r} has a number that does not lie in -{LARGEST_NUMBER:g}..{LARGEST_NUMBER:g}")
+    return numbers
 
 
 def _describe(model: object, align_with: str | None, layer: int | None, heads: list[int] | None, specials: str) -> str:
@@ -213,25 +181,6 @@ def _describe(model: object, align_with: str | None, layer: int | None, heads: l
     return f"rows {align_with or default_rows(config)}, layer {layer}, heads {name}, specials {specials}"
 
 
-def _read(path: Path, base: int | None, *lengths: Sequence[int]) -> LinkFile:
-    source_lengths, target_lengths = lengths or (None, None)
-    read = read_link_file(path, base=base, source_lengths=source_lengths, target_lengths=target_lengths)
-    if base is None and not read.certain and any(sentence.possible for sentence in read.sentences):
-        _remark(f"warning: {path}: {read.evidence}, counting from {read.base}; if that is wrong, give the base")
-    else:
-        _remark(f"{path}: counts from {read.base} ({read.evidence})")
-    return read
-
-
-def _same_lines(path: Path, one: LinkFile, other_path: Path, other: LinkFile) -> None:
-    if len(one.sentences) != len(other.sentences):
-        line = min(len(one.sentences), len(other.sentences)) + 1
-        raise InputError(
-            f"{path}:{line}: {len(one.sentences)} lines, but {other_path} has {len(other.sentences)}; "
-            "line N of one file must belong to line N of the other"
-        )
-
-
 def _write(found: Sequence[Links], output: Path | None) -> None:
     if output is None:
         sys.stdout.writelines(format_links(links) + "\n" for links in found)
@@ -239,20 +188,23 @@ def _write(found: Sequence[Links], output: Path | None) -> None:
         write_links(output, found)
 
 
-def _remark(text: str) -> None:
-    print(text, file=sys.stderr)
+def _checked_heads(heads: str, align_with: str | None, specials: str, subwords: str, links: str) -> list[int] | None:
+    """Return the head numbers; refuse, before there is a model, what `align` does not know."""
+    try:
+        check_choices(align_with, specials, subwords, links)
+        return parse_heads(heads)
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 @contextmanager
-def _bad_values_refused(source: Path | None = None, target: Path | None = None) -> Iterator[None]:
-    """Turn what the rooms say about bad values into bad input, with file and line where a sentence is meant."""
+def _refused(source: Path, target: Path) -> Iterator[None]:
+    """Turn what the rooms refuse into bad input, with file and line where a sentence is meant."""
     try:
         yield
-    except InputError:
-        raise
     except SentenceError as error:
         raise InputError(f"{source if error.side == 'source' else target}:{error.number}: {error.what}") from error
-    except ValueError as error:
+    except UnusableError as error:
         raise InputError(str(error)) from error
 
 

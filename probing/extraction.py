@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from hf_seq2seq_attn.errors import UnusableError
+from hf_seq2seq_attn.limits import max_positions, vocabulary_size
 from hf_seq2seq_attn.tokenizer_pair import sides
 
 from .capture import capture_cross_attention, check_model, evaluating
@@ -25,7 +27,7 @@ ROWS = ("output", "input")
 _BATCHES_SORTED_TOGETHER = 64
 
 
-class SentenceError(ValueError):
+class SentenceError(UnusableError):
     """A sentence that this model cannot read.
 
     Attributes:
@@ -89,9 +91,9 @@ class AttentionMaps:
             layer = self.layers[layer]
         chosen = self.heads if heads is None else tuple(heads)
         if layer not in self.layers:
-            raise ValueError(f"layer is {layer}; these maps hold the layers {list(self.layers)}")
+            raise UnusableError(f"layer is {layer}; these maps hold the layers {list(self.layers)}")
         if not chosen or not set(chosen) <= set(self.heads):
-            raise ValueError(f"heads is {list(chosen)}; these maps hold the heads {list(self.heads)}")
+            raise UnusableError(f"heads is {list(chosen)}; these maps hold the heads {list(self.heads)}")
         return self.weights[self.layers.index(layer)][[self.heads.index(head) for head in chosen]].mean(axis=0)
 
 
@@ -122,23 +124,29 @@ def extract(
 
     Raises:
         ValueError: the model has no cross-attention maps to give, or an argument is none of the allowed values.
-        SentenceError: a sentence is longer than the model's positions, or has a token outside its vocabulary.
+        SentenceError: a sentence is longer than the model's positions, has a token outside its vocabulary, or makes
+            weights that are not finite.
     """
     check_model(model)
     rows = default_rows(model.config) if align_with is None else align_with
-    if rows not in ROWS:
-        raise ValueError(f"align_with is {rows!r}; allowed are {', '.join(ROWS)}")
+    check_rows(rows)
     if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
+        raise UnusableError(f"batch_size is {batch_size}; it must be at least 1")
     if targets is None:
         if not callable(getattr(model, "generate", None)):
-            raise ValueError(
+            raise UnusableError(
                 f"{type(model).__name__} cannot generate; give targets, or load the model with its output layer"
             )
     elif len(sources) != len(targets):
-        raise ValueError(f"{len(sources)} sources but {len(targets)} targets; they must belong together one by one")
+        raise UnusableError(f"{len(sources)} sources but {len(targets)} targets; they must belong together one by one")
     extractor = _Extractor(model, tokenizer, rows, layers, heads, generate_kwargs or {})
     return _in_order(extractor, sources, targets, batch_size)
+
+
+def check_rows(align_with: str) -> None:
+    """Raise a ValueError unless `align_with` is "output" or "input"."""
+    if align_with not in ROWS:
+        raise UnusableError(f"align_with is {align_with!r}; allowed are {', '.join(ROWS)}")
 
 
 def default_rows(config: Any) -> str:
@@ -151,7 +159,12 @@ def default_rows(config: Any) -> str:
 
 
 def row_offset(config: Any, align_with: str) -> int:
-    """Return the decoder position of target token 0's row, counting the start token as position 0."""
+    """Return the decoder position of target token 0's row, counting the start token as position 0.
+
+    Raises:
+        ValueError: `align_with` is neither "output" nor "input".
+    """
+    check_rows(align_with)
     if align_with == "output":
         return 0
     attends_first = _decoder_is_recurrent(config) and getattr(config, "attend_with", None) == "previous_state"
@@ -215,14 +228,14 @@ class _Extractor:
 
     def run(self, pairs: Sequence[tuple[int, TokenizedText, TokenizedText | None]]) -> list[AttentionMaps]:
         """Return the maps of one batch; each pair is (its place in the input, source, target or None)."""
-        sources = [self._ended(source, "source") for _, source, _ in pairs]
+        sources = [self._not_empty(source) for _, source, _ in pairs]
         self._check_ids("source", [place for place, _, _ in pairs], sources)
         input_ids, attention_mask = self._pad([source.ids for source in sources])
         with evaluating(self.model), torch.no_grad():
             if pairs[0][2] is None:
                 targets = self._generate(input_ids, attention_mask)
             else:
-                targets = [self._ended(target, "target") for _, _, target in pairs if target is not None]
+                targets = [self._ended(target) for _, _, target in pairs if target is not None]
             self._check_ids("target", [place for place, _, _ in pairs], targets)
             offset = row_offset(self.model.config, self.align_with)
             # The last token's row exists only if something follows it; what that is cannot change the row.
@@ -232,6 +245,7 @@ class _Extractor:
                 self.model, input_ids, attention_mask, decoder_ids, self.layers, self.heads
             )
             weights = torch.stack([layer.float() for layer in captured], dim=1).cpu().numpy()
+        self._check_weights([place for place, _, _ in pairs], weights)
         return [
             AttentionMaps(
                 weights=weights[index, :, :, offset : offset + len(target.ids), : len(source.ids)].copy(),
@@ -256,32 +270,44 @@ class _Extractor:
         )
         sequences = getattr(sequences, "sequences", sequences)
         if len(sequences) != len(input_ids):
-            raise ValueError("generate_kwargs must leave one sequence for each source; take num_return_sequences out")
+            raise UnusableError(
+                "generate_kwargs must leave one sequence for each source; take num_return_sequences out"
+            )
         targets = []
         for sequence in sequences.tolist():
             ids = sequence[1:]
             end = next((index for index, token in enumerate(ids) if token in self.ends), len(ids) - 1)
-            targets.append(self._ended(from_ids(self.tokenizer, ids[: end + 1]), "target"))
+            targets.append(self._ended(from_ids(self.tokenizer, ids[: end + 1])))
         return targets
 
     def _generation_limit(self, source_length: int) -> int:
         generation = self.model.generation_config
         chosen = generation.max_new_tokens or generation.max_length or 2 * source_length + 20
-        positions = _positions(self.model.config, "target")
+        positions = max_positions(self.model.config, "target")
         return chosen if positions is None else min(chosen, positions - 2)
 
-    def _ended(self, side: TokenizedText, name: str) -> TokenizedText:
-        """Return `side` with an end token: not every tokenizer adds one, and the last word's input row needs it."""
-        if not self.ends or set(side.ids[-2:]) & set(self.ends):
-            return side
-        token = str(self.tokenizer_of[name].convert_ids_to_tokens(self.ends[0]))
+    def _not_empty(self, source: TokenizedText) -> TokenizedText:
+        """Return `source` as its tokenizer wrote it, which is what the encoder was trained on; where that is nothing,
+        as one structural token, so that its maps have a column."""
+        if source.ids:
+            return source
+        return self._followed_by(self.ends[0] if self.ends else self.pad, source, "source")
+
+    def _ended(self, target: TokenizedText) -> TokenizedText:
+        """Return `target` with an end token: not every tokenizer adds one, and the last word's input row needs it."""
+        if not self.ends or set(target.ids[-2:]) & set(self.ends):
+            return target
+        return self._followed_by(self.ends[0], target, "target")
+
+    def _followed_by(self, token_id: int, text: TokenizedText, side: str) -> TokenizedText:
+        token = str(self.tokenizer_of[side].convert_ids_to_tokens(token_id))
         return TokenizedText(
-            side.text,
-            [*side.ids, self.ends[0]],
-            [*side.tokens, token],
-            [*side.spans, None],
-            side.words,
-            [*side.word_of, None],
+            text.text,
+            [*text.ids, token_id],
+            [*text.tokens, token],
+            [*text.spans, None],
+            text.words,
+            [*text.word_of, None],
         )
 
     def _pad(self, sequences: Sequence[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -292,14 +318,21 @@ class _Extractor:
         mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in sequences], device=device)
         return ids, mask
 
+    @staticmethod
+    def _check_weights(places: Sequence[int], weights: np.ndarray) -> None:
+        for place, each in zip(places, weights, strict=True):
+            if not np.isfinite(each).all():
+                raise SentenceError(
+                    "source",
+                    place + 1,
+                    "the model's attention to it is not a number; the model is broken, or its dtype too narrow for it",
+                )
+
     def _check_ids(self, name: str, places: Sequence[int], sides: Sequence[TokenizedText]) -> None:
         config = self.model.config
-        size = getattr(config, "vocab_size", None)
-        if name == "target":
-            size = getattr(config, "decoder_vocab_size", None) or size
-        positions = _positions(config, name)
+        size, positions = vocabulary_size(config, name), max_positions(config, name)
         for place, side in zip(places, sides, strict=True):
-            if size is not None and max(side.ids) >= size:
+            if size is not None and max(side.ids, default=0) >= size:
                 raise SentenceError(
                     name,
                     place + 1,
@@ -316,15 +349,6 @@ class _Extractor:
                 )
 
 
-def _positions(config: Any, side: str) -> int | None:
-    """Return how many positions a side has, None where it has no such limit."""
-    if config.model_type == "seq2seq_attn":
-        kind = config.encoder_type if side == "source" else config.decoder_type
-        if kind != "transformer" or config.position_embedding_type == "sinusoidal":
-            return None
-    return getattr(config, "max_position_embeddings", None)
-
-
 def _id_list(value: int | Sequence[int] | None) -> list[int]:
     if value is None:
         return []
@@ -337,4 +361,4 @@ def _first_id(config: Any, generation: Any, *names: str) -> int:
             value = getattr(holder, name, None)
             if value is not None:
                 return int(value)
-    raise ValueError("the model's config has no decoder_start_token_id; set model.config.decoder_start_token_id")
+    raise UnusableError("the model's config has no decoder_start_token_id; set model.config.decoder_start_token_id")

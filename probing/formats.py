@@ -44,27 +44,31 @@ def _lines(line_of: Callable[[AlignedPair], str]) -> Callable[[Iterable[AlignedP
     return lambda pairs: (line_of(pair) + "\n" for pair in pairs)
 
 
-_ENDS = "blank lines at the end"
+BLANK_ENDS = "blank lines at the end"
 FORMATS: dict[str, Format] = {
-    "pharaoh": Format((".align", ".pharaoh"), iterate_pharaoh, _lines(format_pharaoh), None, frozenset({_ENDS})),
+    "pharaoh": Format((".align", ".pharaoh"), iterate_pharaoh, _lines(format_pharaoh), None, frozenset({BLANK_ENDS})),
     "pharaoh-p": Format(
         (".pharaoh-p", ".prob"),
         iterate_pharaoh,
         _lines(lambda pair: format_pharaoh(pair, probabilities=True)),
         None,
-        frozenset({"probabilities", _ENDS}),
+        frozenset({"probabilities", BLANK_ENDS}),
     ),
     "talp": Format(
-        (".talp",), iterate_pharaoh, _lines(lambda pair: format_pharaoh(pair, base=1)), None, frozenset({_ENDS})
+        (".talp",), iterate_pharaoh, _lines(lambda pair: format_pharaoh(pair, base=1)), None, frozenset({BLANK_ENDS})
     ),
-    "naacl": Format((".naacl", ".wpt", ".wa"), iterate_naacl, format_naacl, 1, frozenset({"probabilities", "nulls"})),
-    "a3": Format((".a3", ".a3.final"), lambda path, _: iterate_a3(path), None, 1, frozenset({"nulls", "words", _ENDS})),
+    "naacl": Format(
+        (".naacl", ".wpt", ".wa", ".nonullalign"), iterate_naacl, format_naacl, 1, frozenset({"probabilities", "nulls"})
+    ),
+    "a3": Format(
+        (".a3", ".a3.final"), lambda path, _: iterate_a3(path), None, 1, frozenset({"nulls", "words", BLANK_ENDS})
+    ),
     "jsonl": Format(
         (".jsonl",),
         iterate_json_lines,
         _lines(format_json_line),
         0,
-        frozenset({"probabilities", "nulls", "words", _ENDS}),
+        frozenset({"probabilities", "nulls", "words", BLANK_ENDS}),
     ),
 }
 
@@ -168,7 +172,7 @@ def read_link_file(
                 _check_bounds(path, pair, side, side_name, lengths[number], hint)
         sentences.append(pair.gold)
     for _, side_name, lengths in sides:
-        if _ENDS not in FORMATS[name].keeps:
+        if BLANK_ENDS not in FORMATS[name].keeps:
             sentences += [Gold(frozenset(), frozenset())] * (len(lengths) - len(sentences))
         if len(lengths) != len(sentences):
             raise InputError(
@@ -268,7 +272,7 @@ class _Tally:
             nulls = len(pair.null_sources) + len(pair.null_targets)
             self.held["nulls"] += nulls
             self.held["words"] += len(pair.source or ()) + len(pair.target or ())
-            self.held[_ENDS] = 0 if pair.gold.possible or nulls else self.held[_ENDS] + 1
+            self.held[BLANK_ENDS] = 0 if pair.gold.possible or nulls else self.held[BLANK_ENDS] + 1
             yield pair
 
 

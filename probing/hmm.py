@@ -5,7 +5,7 @@ Vogel, Ney and Tillmann 1996: the links a_1..a_T of the target words are the sta
 so that a word's link depends on how far it jumps from the link before it, whatever the place in the sentence. Unlike
 the paper, whose emission is a translation probability p(target word | source word), W is a row of attention: a
 probability of source words given the target word, which differs by the factor p(source word), taken as constant.
-NULL as in Och and Ney 2003, section 2.1: with probability p0 a target word has no source word; the next jump counts
+NULL as in Och and Ney 2003: with probability p0 a target word has no source word; the next jump counts
 from the last word that had one. The first link may fall anywhere with equal probability.
 """
 

@@ -14,7 +14,8 @@ from hf_seq2seq_attn.text_files import InputError, iterate_lines
 from .aligned_pair import AlignedPair, Gold
 from .link_types import Link
 
-_LINK = re.compile(r"([0-9]+)([-p])([0-9]+)(?::([0-9.eE+-]+))?")
+# Nine digits are more than any sentence has words, and Python refuses to read thousands of them.
+_LINK = re.compile(r"([0-9]{1,9})([-p])([0-9]{1,9})(?::([0-9.eE+-]+))?")
 _ZERO = re.compile(r"(?<!\S)(?:0+[-p][0-9]|[0-9]+[-p]0+(?![0-9]))")
 _TOKENS_KEPT = 100_000
 
@@ -91,7 +92,9 @@ def iterate_pharaoh(path: Path, base: int) -> Iterator[AlignedPair]:
     # The same few tokens make up most of a file: each is taken apart, and its tuple kept in memory, once.
     known: dict[str, tuple[Link, bool]] = {}
     for number, line in enumerate(iterate_lines(path), start=1):
-        sure, possible, probabilities = [], [], {}
+        sure: list[Link] = []
+        possible: list[Link] = []
+        probabilities: dict[Link, float] = {}
         for token in line.split():
             entry = known.get(token)
             if entry is None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from .aligned_pair import Gold
 from .link_types import Link, checked_matrix
-from .resampling import aer_of, bootstrap_sums
+from .resampling import aer_of, bootstrap_sums, halves_of
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,11 @@ def score_links(
     return score_counts(count_links(links, gold), base=base, seed=seed, alpha=alpha)
 
 
+def alignment_error_rate(links: Sequence[Iterable[Link]], gold: Sequence[Gold]) -> float:
+    """Return the AER alone, without an interval: for loops over many choices. Arguments as in `score_links`."""
+    return float(aer_of(halves_of(count_links(links, gold)).sum(axis=0)[None])[0])
+
+
 def count_links(links: Sequence[Iterable[Link]], gold: Sequence[Gold]) -> np.ndarray:
     """Return |A|, |S|, |P|, |A & S|, |A & P| of each sentence, (sentences, 5) int64.
 
@@ -111,10 +116,9 @@ def score_counts(
 
 
 def f_measure(precision: float, recall: float, alpha: float = 0.5) -> float:
-    """Return F = 1 / (alpha / precision + (1 - alpha) / recall) (Fraser and Marcu 2007, section 4).
+    """Return F = 1 / (alpha / precision + (1 - alpha) / recall) (Fraser and Marcu 2007).
 
-    Alpha 1 is precision, 0 is recall, 0.5 is F1; Fraser and Marcu find values below 0.5 to go best with translation
-    quality. 0 if a part that has weight is 0.
+    Alpha 1 is precision, 0 is recall, 0.5 is F1. 0 if a part that has weight is 0.
     """
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha is {alpha!r}; it must be from 0 (recall) to 1 (precision)")
@@ -125,7 +129,7 @@ def f_measure(precision: float, recall: float, alpha: float = 0.5) -> float:
 
 
 def soft_aer(matrices: Sequence[np.ndarray], gold: Sequence[Gold]) -> float:
-    """Return the soft alignment error rate of matrices (SAER, Tu et al. 2016, section 5.1), as sums over the corpus.
+    """Return the soft alignment error rate of matrices (SAER, Tu et al. 2016), as sums over the corpus.
 
     SAER = 1 - (|M * S| + |M * P|) / (|M| + |S|), where |M * S| is the weight that M puts on sure links: of a matrix of
     zeros and ones this is the AER of its links. It judges the whole distribution, with no choice of links, and is

@@ -39,7 +39,7 @@ def combine(forward: np.ndarray, reverse: np.ndarray, how: str) -> np.ndarray:
     """Combine the matrices of two directions, cell by cell, into one (T, S) matrix.
 
     - mean: (F + R) / 2, as Nagata et al. 2020 average the two directions' probabilities;
-    - product: F * R, both directions must agree (Liang et al. 2006, section 4.1, on posteriors);
+    - product: F * R, both directions must agree (Liang et al. 2006, on posteriors);
     - harmonic: 2 F R / (F + R), 0 where both are 0 (Mask-Align, Chen et al. 2021), between the two: near the lower.
 
     All three are symmetric: swapping the directions transposes the result.

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hf_seq2seq_attn.errors import UnusableError
 from hf_seq2seq_attn.tokenizer_pair import sides
 
 from .attention_steps import AttentionSteps, attention_steps
 from .capture import check_model, evaluating
-from .extraction import row_offset
+from .extraction import check_rows, row_offset
 from .tokens import Sentence, tokenize
 
 # Vectors longer than this are folded: the first numbers, then how many there are in all.
@@ -75,33 +76,37 @@ def walk_through(
         row: the decoder row, from 0 (the row that reads the start token).
         word: instead of `row`, a target word: the row where its first token is decoder `output` or `input`
             (`align_with`).
-        layer, head: None = the ones that the config names for alignment, else the last layer, head 0.
+        layer, head: negative from the end; None = the ones that the config names for alignment, else the last layer,
+            head 0.
 
     Raises:
-        ValueError: not a model of ours, neither or both of row and word, or one that does not exist; also if the
-            numbers recomputed step by step differ from the model's.
+        ValueError: not a model of ours, neither or both of row and word, one that does not exist, or another
+            `align_with`; also if the numbers recomputed step by step differ from the model's.
     """
     check_model(model)
+    check_rows(align_with)
     config = model.config
     if config.model_type != "seq2seq_attn":
-        raise ValueError(f"model_type={config.model_type!r}: only models of this package can be walked through so far")
+        raise UnusableError(
+            f"model_type={config.model_type!r}: only models of this package can be walked through so far"
+        )
     (source_side,), (target_side,) = (
         tokenize(tokenizer, [source]),
         tokenize(tokenizer, [target], target=True),
     )
     decoder_ids = [config.decoder_start_token_id, *target_side.ids]
     if (row is None) == (word is None):
-        raise ValueError(f"give either a row or a word, not {'neither' if row is None else 'both'}")
+        raise UnusableError(f"give either a row or a word, not {'neither' if row is None else 'both'}")
     if word is not None:
         if word not in target_side.word_of:
-            raise ValueError(f"word={word}: the target has words 0 to {len(target_side.words) - 1}")
+            raise UnusableError(f"word={word}: the target has words 0 to {len(target_side.words) - 1}")
         row = target_side.word_of.index(word) + row_offset(config, align_with)
     assert row is not None
     if not 0 <= row < len(decoder_ids):
-        raise ValueError(f"row={row}: the decoder has rows 0 to {len(decoder_ids) - 1}")
+        raise UnusableError(f"row={row}: the decoder has rows 0 to {len(decoder_ids) - 1}")
     recurrent = config.decoder_type != "transformer"
     layers = 1 if recurrent else config.decoder_layers
-    layer = range(layers)[_chosen("layer", layer, config.alignment_layer, layers - 1, layers)]
+    layer = _chosen("layer", layer, config.alignment_layer, layers - 1, layers)
     heads = config.cross_attention_heads
     head = _chosen("head", head, (config.alignment_heads or [None])[0], 0, heads)
     decoder = model.get_decoder()
@@ -210,8 +215,15 @@ def _score(walk: Walk) -> str:
 def _weigh(walk: Walk) -> str:
     steps = walk.steps
     rows = zip(_positions(walk), map(_number, steps.exponentials), map(_bar, steps.weights), strict=True)
-    head = ["", "e<sup>score</sup>", "weight"]
-    return f"<b>Softmax.</b> Exponentials divided by their sum, {steps.total:.4g}." + _table(head, rows)
+    exponent, remark = "score", ""
+    if steps.shift:
+        exponent = "score &minus; highest"
+        remark = (
+            f" The highest score, {_number(steps.shift)}, is first taken from each, so that the numbers stay small; "
+            "the weights are the same."
+        )
+    head = ["", f"e<sup>{exponent}</sup>", "weight"]
+    return f"<b>Softmax.</b> Exponentials divided by their sum, {steps.total:.4g}.{remark}" + _table(head, rows)
 
 
 def _sum_up(walk: Walk) -> str:
@@ -241,8 +253,8 @@ def _text(text: str) -> str:
 def _chosen(name: str, given: int | None, configured: int | None, default: int, count: int) -> int:
     value = next(option for option in (given, configured, default) if option is not None)
     if not -count <= value < count:
-        raise ValueError(f"{name}={value}: this model has {count}, counted from 0")
-    return value
+        raise UnusableError(f"{name}={value}: this model has {count}, counted from 0")
+    return value % count
 
 
 def _numbers(tensor: Tensor) -> np.ndarray:

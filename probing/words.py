@@ -4,7 +4,8 @@ Clark et al. 2019), or links between tokens carried over to their words.
 What to do with the weight on structural tokens (end of sentence, language codes), the "sinks":
 - mask: drop these columns; every target word keeps its best source word.
 - renormalise: drop them and scale each row of the rest to sum to 1.
-- null: keep them as "no source word": a target word that looks at one of them most stays unlinked.
+- null: keep them, and what a NULL key takes, as "no source word": a target word that looks at one of them most stays
+  unlinked. `threshold:X` compares nothing within a row: under it null is as mask.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,8 @@ class WordMatrix:
 
     Attributes:
         weights: (T, S) float32, words of the target by words of the source.
-        null: (T,) float32, weight of the heaviest structural token in each row under specials="null"; else None.
+        null: (T,) float32, weight of the heaviest structural token or NULL key in each row under specials="null"; else
+            None.
     """
 
     weights: np.ndarray
@@ -66,7 +68,7 @@ def to_word_links(
         layer, heads, specials: as in `to_words`.
         subwords: `matrix` extracts links from the matrix of words; `links` extracts them between tokens and links two
             words if any of their tokens are linked (more links, higher recall).
-        links: `argmax`, `mutual` or `threshold:X`.
+        links: one of `EXTRACTIONS`, with its value after a colon, e.g. `threshold:0.2`.
     """
     if subwords not in SUBWORDS:
         raise ValueError(f"subwords is {subwords!r}; allowed are {', '.join(SUBWORDS)}")
@@ -83,13 +85,15 @@ def to_word_links(
 
 
 def _without_sinks(maps: AttentionMaps, tokens: np.ndarray, specials: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the map (T, S) with structural columns 0, and under "null" these columns themselves, (T, structural)."""
+    """Return the map (T, S) with structural columns 0, and under "null" these columns and the NULL key's."""
     if specials not in SPECIALS:
         raise ValueError(f"specials is {specials!r}; allowed are {', '.join(SPECIALS)}")
     structural = np.array(maps.source.structural, dtype=bool)
     kept = np.where(structural, np.float32(0), tokens)
     if specials == "null":
-        return kept, tokens[:, structural]
+        # Weights leave out the NULL key, so its share is what a row lacks to 1.
+        null_key = np.clip(1 - tokens.sum(axis=1, keepdims=True), 0, None)
+        return kept, np.hstack([tokens[:, structural], null_key])
     if specials == "renormalise":
         total = kept.sum(axis=1, keepdims=True)
         kept = np.divide(kept, total, out=np.zeros_like(kept), where=total > 0)

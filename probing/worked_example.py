@@ -160,10 +160,11 @@ def _dot_steps(example: WorkedExample) -> str:
         products = " + ".join(f"{q:.2g} x {k:.2g}" for q, k in zip(steps.query, steps.keys[i], strict=True))
         lines.append(f"  {word:<6} {products} = {steps.raw[i]:.3f};  / {root:.3f} = {steps.scores[i]:.3f}")
     exponentials = ", ".join(f"{value:.3f}" for value in steps.exponentials)
+    exponent = f"(score - {steps.shift:.3f})" if steps.shift else "score"
     lines += [
         "",
         "Step 4: softmax over the readable positions",
-        f"  e^score = {exponentials};  sum = {steps.total:.3f}",
+        f"  e^{exponent} = {exponentials};  sum = {steps.total:.3f}",
         f"  weights a = {_vector(steps.weights, 3)}",
         "",
         "Step 5: context c_2 = sum_i a_i V_i",

@@ -34,7 +34,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 EXTRAS = {extra: [Requirement(line) for line in lines] for extra, lines in PROJECT["optional-dependencies"].items()}
 REQUIREMENTS = [*map(Requirement, PROJECT["dependencies"]), *itertools.chain.from_iterable(EXTRAS.values())]
 # What the Hub must not copy. Every other file of the room belongs to the model.
-OUTSIDE_THE_MODEL = {"__init__.py", "cli.py", "text_files.py", "tokenizer_pair.py", "translation.py"}
+OUTSIDE_THE_MODEL = {"__init__.py", "cli.py", "errors.py", "limits.py", "text_files.py", "tokenizer_pair.py"}
+OUTSIDE_THE_MODEL |= {"translation.py"}
 MODEL_FILES = sorted(path for path in (ROOT / "hf_seq2seq_attn").glob("*.py") if path.name not in OUTSIDE_THE_MODEL)
 ROOM_FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 COMMANDS = sorted(

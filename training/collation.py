@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from hf_seq2seq_attn.limits import vocabulary_size
 from hf_seq2seq_attn.tokenizer_pair import AnyTokenizer, sides
 
 IGNORED_LABEL = -100
@@ -55,9 +56,9 @@ class Seq2SeqCollator:
 
     def _check_ids(self, batch: Mapping[str, Tensor]) -> None:
         """Raise a ValueError for an id that its side of the model does not know; a GPU's own error names neither."""
-        source_size = getattr(getattr(self.model, "config", None), "vocab_size", None)
-        target_size = getattr(getattr(self.model, "config", None), "decoder_vocab_size", None) or source_size
-        for side, key, size in (("source", "input_ids", source_size), ("target", "labels", target_size)):
+        config = getattr(self.model, "config", None)
+        for side, key in (("source", "input_ids"), ("target", "labels")):
+            size = vocabulary_size(config, side)
             if size is not None and int(batch[key].max()) >= size:
                 raise ValueError(
                     f"{key} hold the id {int(batch[key].max())}, but the model's {side} vocabulary has {size} entries; "

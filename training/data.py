@@ -62,6 +62,8 @@ def read_corpus(files: CorpusFiles) -> ParallelCorpus:
         source_lengths=[len(words) for words in sources],
         target_lengths=[len(words) for words in targets],
     )
+    if links.base != 0:
+        logger.warning("%s counts words from %d: %s", files.links, links.base, links.evidence)
     return ParallelCorpus(sources, targets, links.sentences)
 
 

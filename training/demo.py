@@ -227,9 +227,9 @@ def _score(findings: Findings, test: ParallelCorpus, train_text: ParallelCorpus)
 
 def _add_test_scores(model_dir: Path, run_metrics: dict[str, Any], metrics: dict[str, Any]) -> None:
     """Put the test scores into the run's own metrics file, and write its card anew."""
-    wanted = ("aer", "precision", "recall", "f1", "aer_ci95", "sentences")
-    wanted += ("chrf", "chrf_signature", "bleu", "bleu_signature")
-    test = {key: metrics[key] for key in wanted}
+    of_links = ("aer", "precision", "recall", "f1", "aer_ci95", "sentences")
+    of_text = ("chrf", "chrf_signature", "bleu", "bleu_signature")
+    test = {key: metrics[key] for key in (*of_links, *of_text)}
     test |= {"pairs": metrics["test_verses"], "num_beams": NUM_BEAMS, "align_with": metrics["align_with"]}
     write_metrics(model_dir / METRICS_FILE, run_metrics | {"test": test})
     write_card(model_dir)

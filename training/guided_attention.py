@@ -4,7 +4,8 @@ Sources: Liu et al. 2016 ("Neural machine translation with supervised attention"
 2019 ("Jointly learning to align and translate with Transformer models") for one head of a Transformer.
 
 Rows. Decoder row t predicts label t, so `rows="output"` guides label t at row t. `rows="input"` guides it at the first
-row that has read it: t + 1, or t + 2 where the attention asks with the previous state.
+row that has read it: t + 1, or t + 2 where the attention asks with the previous state. That row of the last word lies
+beyond the last label, the end token, so the decoder then runs one row longer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.utils import logging as hf_logging
@@ -34,9 +36,9 @@ class GuidedAttention:
 
     Args:
         weight: the training loss is the translation loss + `weight` * the guided loss.
-        layer: decoder layer, an index into `cross_attentions`. None: the config's `alignment_layer`, else the only
-            layer of a recurrent decoder, else the last but one for output rows (Garg et al. 2019) and the middle one
-            for input rows (Chen et al. 2020 found the third of six).
+        layer: decoder layer, an index into `cross_attentions`, negative from the end. None: the config's
+            `alignment_layer`, else the only layer of a recurrent decoder, else the last but one for output rows (Garg
+            et al. 2019) and the middle one for input rows (Chen et al. 2020 found the third of six).
         heads: heads of that layer; each is guided by itself.
         rows: "output" | "input" (above). None: the config's `alignment_rows`, else output for a recurrent decoder and
             input for a Transformer.
@@ -85,9 +87,10 @@ def settle(guidance: GuidedAttention, config: Any) -> GuidedRows:
     layer = guidance.layer if guidance.layer is not None else getattr(config, "alignment_layer", None)
     if layer is None:
         layer = max(layers - 2, 0) if rows == "output" else (layers - 1) // 2
-    if not 0 <= layer < layers:
+    if not -layers <= layer < layers:
         raise ValueError(
-            f"guided attention layer={layer}: this decoder gives {layers} layer(s) of maps; use 0..{layers - 1}"
+            f"guided attention layer={layer}: this decoder gives {layers} layer(s) of maps; use 0..{layers - 1}, or "
+            "negative numbers from the end"
         )
     if max(guidance.heads) >= heads:
         raise ValueError(
@@ -99,7 +102,7 @@ def settle(guidance: GuidedAttention, config: Any) -> GuidedRows:
             "word already said, so nothing would look for the next one; guide fewer heads than there are (raise "
             "cross_attention_heads), or use rows='output', or alignment_only"
         )
-    return GuidedRows(layer, tuple(guidance.heads), rows, row_offset(config, rows))
+    return GuidedRows(layer % layers, tuple(guidance.heads), rows, row_offset(config, rows))
 
 
 def guided_attention_loss(
@@ -115,7 +118,7 @@ def guided_attention_loss(
     Rows without a link, and rows beyond the end of a target, do not count.
 
     Args:
-        cross_attentions: per decoder layer (B, H, T, S): rows sum to 1 over the readable positions.
+        cross_attentions: per decoder layer (B, H, T + `extra_rows`, S): rows sum to 1 over the readable positions.
         guide: (B, T, S): above 0 where label t is linked to source token s.
         settled: layer, heads and rows.
         labels: (B, T) int64, -100 = padding. None: every target is T long.
@@ -131,23 +134,28 @@ def guided_attention_loss(
     return entropy.sum(), (links_of_row > 0).sum().float()
 
 
-def shift_guide(weights: Tensor, guide: Tensor, row_offset: int, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the rows of `weights` (B, H, T', S) and of `guide` (B, T', S) that belong together, T' = T - row_offset.
+def extra_rows(row_offset: int) -> int:
+    """Return how many rows a decoder must run beyond its T labels, so that each word before the end token has a row."""
+    return max(row_offset - 1, 0)
 
-    Where the row t + row_offset has no label of its own (-100) it lies beyond the end: its guide is set to 0, so that a
-    sentence is guided alike alone and in a batch.
+
+def shift_guide(weights: Tensor, guide: Tensor, row_offset: int, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the rows of `weights` (B, H, T + extra_rows, S) and of `guide` (B, T, S) that belong together.
+
+    Input rows have read label t, which is then followed by another, the end token at least. Where none follows (-100),
+    the guide of label t is set to 0, so that a sentence is guided alike alone and in a batch.
     """
-    if weights.shape[0] != guide.shape[0] or weights.shape[2:] != guide.shape[1:]:
+    batch, length, positions = guide.shape
+    if (weights.shape[0], *weights.shape[2:]) != (batch, length + extra_rows(row_offset), positions):
         raise ValueError(
             f"guide {tuple(guide.shape)} does not fit attention {tuple(weights.shape)}: it must be (B, T, S) for maps "
-            "(B, H, T, S) of the same batch"
+            f"(B, H, T + {extra_rows(row_offset)}, S) of the same batch"
         )
-    length = weights.shape[2] - row_offset
-    targets = guide[:, : max(length, 0)].float()
+    weights = weights[:, :, row_offset:]
+    targets = guide[:, : weights.shape[2]].float()
     if labels is not None:
-        inside = labels.ne(IGNORED_LABEL)[:, row_offset:].to(targets.device)
-        targets = targets * inside.unsqueeze(-1)
-    return weights[:, :, row_offset:], targets
+        targets = targets * _is_guidable(labels, row_offset).to(targets.device).unsqueeze(-1)
+    return weights, targets
 
 
 def count_guided_rows(batch: dict[str, Tensor], row_offset: int) -> Tensor:
@@ -155,8 +163,13 @@ def count_guided_rows(batch: dict[str, Tensor], row_offset: int) -> Tensor:
     guide = batch.get(GUIDE)
     if guide is None:
         return torch.zeros(())
-    linked = guide.any(dim=-1)[:, : max(guide.shape[1] - row_offset, 0)]
-    return (linked & batch["labels"].ne(IGNORED_LABEL)[:, row_offset:]).sum().float()
+    guidable = _is_guidable(batch["labels"], row_offset)
+    return (guide.any(dim=-1)[:, : guidable.shape[1]] & guidable).sum().float()
+
+
+def _is_guidable(labels: Tensor, row_offset: int) -> Tensor:
+    """Return (B, T) bool for output rows: label t is there; (B, T - 1) for input rows: another label follows it."""
+    return labels.ne(IGNORED_LABEL)[:, min(row_offset, 1) :]
 
 
 class GuidedAttentionMixin:
@@ -216,7 +229,7 @@ class GuidedAttentionMixin:
         labels = inputs["labels"]
         loss, outputs = compute(
             model,
-            {**inputs, "output_attentions": True},
+            {**_lengthened(inputs, extra_rows(self._guided.row_offset)), "output_attentions": True},
             return_outputs=True,
             num_items_in_batch=num_items_in_batch,
         )
@@ -236,6 +249,7 @@ class GuidedAttentionMixin:
             return loss
         # The Trainer gathers whatever stands in the outputs; the maps were asked for by this method only.
         kept = {key: value for key, value in outputs.items() if key not in ATTENTION_OUTPUTS}
+        kept["logits"] = kept["logits"][:, : labels.shape[1]]
         return loss, type(outputs)(**kept)
 
     def prediction_step(
@@ -281,6 +295,12 @@ class GuidedAttentionMixin:
         sums = self._guided_sums.pop(training, torch.zeros(2)).to(trainer.args.device)
         total, rows = trainer.accelerator.gather(sums.unsqueeze(0)).sum(dim=0).tolist()
         return total / rows if rows else None
+
+
+def _lengthened(inputs: dict[str, Any], rows: int) -> dict[str, Any]:
+    """Let the decoder run `rows` longer. What these rows read and predict touches neither the loss nor a guided row."""
+    fills = {"labels": IGNORED_LABEL, "decoder_input_ids": 0, "decoder_attention_mask": 1}
+    return {key: F.pad(value, (0, rows), value=fills[key]) if key in fills else value for key, value in inputs.items()}
 
 
 def _layers_and_heads(config: Any) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from hf_seq2seq_attn.text_files import InputError
+from hf_seq2seq_attn.text_files import InputError, read_lines
 
 from .recipe_yaml import RecipeLoader, find_line
 
@@ -102,11 +102,11 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         overrides: `section.field=value` strings; the value is YAML. `alignment=null` drops a section.
 
     Raises:
-        InputError: `FILE:LINE: what; remedy`, for YAML that cannot be read, an unknown field (with the nearest
-            known name), a missing field, a wrong type, or an override that is not `field=value`.
+        InputError: `FILE:LINE: what; remedy`, for a file that is not UTF-8 or not YAML, an unknown field (with the
+            nearest known name), a missing field, a wrong type, or an override that is not `field=value`.
     """
     path = _find_recipe(path)
-    text = path.read_text(encoding="utf-8-sig")
+    text = "\n".join(read_lines(path))
     try:
         tree = yaml.load(text, Loader=RecipeLoader)
     except yaml.YAMLError as error:

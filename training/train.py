@@ -25,7 +25,7 @@ from transformers import (
     set_seed,
 )
 
-from hf_seq2seq_attn.text_files import InputError
+from hf_seq2seq_attn.text_files import InputError, check_output_folder
 from hf_seq2seq_attn.tokenizer_pair import AnyTokenizer
 
 from .card import write_card
@@ -70,9 +70,10 @@ def train(recipe: Recipe, output_dir: str | Path, *, overwrite: bool = False, pr
     Links of the dev and test parts are read, if the recipe names them, and used for scoring only.
 
     Raises:
-        InputError: bad files, recipe values that clash, or a folder that holds a model already (unless `overwrite`).
+        InputError: bad files, recipe values that clash, or a folder that cannot be made or holds a model already
+            (unless `overwrite`).
     """
-    run_dir = Path(output_dir)
+    run_dir = check_output_folder(Path(output_dir))
     if (run_dir / WEIGHTS_FILE).exists() and not overwrite:
         raise InputError(f"{run_dir}: already holds a model; choose another folder, or overwrite it by --overwrite")
     arguments = _training_arguments(recipe, run_dir)

@@ -107,7 +107,9 @@ def test_a_missing_model_is_bad_input(run: Run) -> None:
 
 
 def test_a_sentence_too_long_is_named_by_file_and_line(run: Run, tmp_path: Path) -> None:
-    tiny_model(vocab_size=73, max_position_embeddings=9, position_embedding_type="learned").save_pretrained(tmp_path / "m")
+    tiny_model(vocab_size=73, max_position_embeddings=9, position_embedding_type="learned").save_pretrained(
+        tmp_path / "m"
+    )
     subword_tokenizer().save_pretrained(tmp_path / "m")
     code, _, err = run("align", "m", write("s", ["cats", "cats " * 20]), write("t", ["a", "b"]))
     assert code == 2
@@ -135,6 +137,16 @@ def test_score_warns_of_a_doubtful_base_and_takes_a_given_one(run: Run) -> None:
     code, out, err = run("score", links, gold, "--gold-base", "1", "--json")
     assert (code, json.loads(out)["aer"]) == (0, 0)
     assert "warning" not in err
+
+
+def test_score_of_nothing_is_refused_and_of_gold_without_links_warned_of(run: Run) -> None:
+    code, out, err = run("score", write("l", []), write("g", []))
+    assert (code, out) == (2, "")
+    assert err.endswith("g: no sentence to score; check the file\n")
+    code, _, err = run("score", write("l", ["0-0", ""]), write("g", ["", ""]))
+    assert code == 0
+    assert "warning: g: no link in any sentence" in err
+    assert "no link" not in run("score", write("l", ["", ""]), write("g", ["0p0", ""]))[2]
 
 
 def test_score_refuses_files_of_unequal_length(run: Run) -> None:

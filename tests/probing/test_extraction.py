@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from probes import EOS, SENTENCES, foreign_model, subword_tokenizer, word_tokenizer
+from probes import EOS, PAD, SENTENCES, foreign_model, subword_tokenizer, word_tokenizer
 from torch import nn
 from transformers import (
     BertConfig,
@@ -18,7 +18,7 @@ from transformers import (
 )
 from variants import tiny_model
 
-from hf_seq2seq_attn.probing import AttentionMaps, SentenceError, extract
+from hf_seq2seq_attn.probing import AttentionMaps, SentenceError, extract, to_word_links
 
 FAMILIES = ("marian", "bart", "m2m_100", "t5")
 TOKENIZER = subword_tokenizer()
@@ -208,13 +208,32 @@ def test_sentences_that_the_model_cannot_hold_are_named() -> None:
     list(extract(recurrent, TOKENIZER, ["cats " * 9], ["cats " * 9]))
 
 
-def test_a_tokenizer_that_adds_no_end_token_gets_one() -> None:
-    tokenizer = word_tokenizer()
+def test_targets_alone_get_an_end_token_that_their_tokenizer_does_not_add() -> None:
+    tokenizer, model = word_tokenizer(), foreign_model("marian")
     tokenizer.backend_tokenizer.post_processor = None  # type: ignore[assignment]
-    (maps,) = extract(foreign_model("marian"), tokenizer, ["w5 w6"], [""])
-    assert maps.source_tokens == ["w5", "w6", "</s>"]
-    assert maps.target_tokens == ["</s>"]
-    assert maps.weights.shape == (3, 3, 1, 3)
+    (maps,) = extract(model, tokenizer, ["w5 w6"], ["w7"], align_with="output")
+    # The encoder reads what it does everywhere else.
+    assert maps.source_tokens == ["w5", "w6"]
+    assert maps.target_tokens == ["w7", "</s>"]
+    inputs = tokenizer(["w5 w6"], return_tensors="pt", return_token_type_ids=False)
+    output = model(**inputs, decoder_input_ids=torch.tensor([[PAD, 7]]), output_attentions=True)
+    np.testing.assert_allclose(maps.weights, torch.cat(output.cross_attentions).detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize(("end", "source", "target"), [(EOS, ["</s>"], ["</s>"]), (None, ["<pad>"], [])])
+@pytest.mark.parametrize("align_with", ["output", "input"])
+def test_blank_lines_of_a_tokenizer_that_writes_nothing(
+    end: int | None, source: list[str], target: list[str], align_with: str
+) -> None:
+    tokenizer, model = word_tokenizer(), foreign_model("marian")
+    tokenizer.backend_tokenizer.post_processor = None  # type: ignore[assignment]
+    model.config.eos_token_id = model.generation_config.eos_token_id = end
+    blank, *others = extract(model, tokenizer, ["", "w5 w6", ""], ["", "", "w7"], align_with=align_with)
+    assert (blank.source_tokens, blank.target_tokens) == (source, target)
+    for maps in (blank, *others):
+        assert maps.weights.shape == (3, 3, len(maps.target_tokens), len(maps.source_tokens))
+        assert to_word_links(maps) == frozenset()
+    assert not np.isnan(blank.weights).any()
 
 
 def test_results_come_in_input_order_over_many_windows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,3 +245,11 @@ def test_results_come_in_input_order_over_many_windows(monkeypatch: pytest.Monke
         sources, extract(model, word_tokenizer(), sources, sources[::-1], batch_size=3), strict=True
     ):
         assert maps.source.text == source
+
+
+def test_a_broken_model_is_refused_by_the_sentence_that_shows_it() -> None:
+    model = tiny_model(vocab_size=23, decoder_type="gru")
+    with torch.no_grad():
+        model.get_encoder().embed_tokens.weight[9] = torch.nan
+    with pytest.raises(SentenceError, match=r"source sentence 2: .* not a number"):
+        list(extract(model, word_tokenizer(), ["w5", "w9", "w6"], ["w4", "w4", "w4"]))

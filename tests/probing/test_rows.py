@@ -78,3 +78,5 @@ def test_offsets_by_kind_of_decoder() -> None:
     assert (row_offset(previous, "output"), row_offset(previous, "input")) == (0, 2)
     current = tiny_model(decoder_type="lstm").config
     assert (row_offset(current, "output"), row_offset(current, "input")) == (0, 1)
+    with pytest.raises(ValueError, match="align_with is 'outptu'; allowed are output, input"):
+        row_offset(current, "outptu")

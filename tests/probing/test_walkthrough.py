@@ -75,11 +75,48 @@ def test_padding_has_no_part_in_the_sum() -> None:
     assert steps.weights[[2, 4]].tolist() == [0, 0] and steps.weights.sum() == pytest.approx(1)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("fields", ["add_heads", "previous_state_lstm_heads", "null_key"])
+def test_a_model_in_half_precision_is_walked_through(fields: str, dtype: torch.dtype) -> None:
+    tokenizer = subword_tokenizer()
+    model = model_for(tokenizer, **ATTENTIVE[fields])
+    exact = walk_through(model, tokenizer, SOURCE, TARGET, row=2)
+    rounded = walk_through(model.to(dtype), tokenizer, SOURCE, TARGET, row=2)
+    assert rounded.steps.weights.sum() == pytest.approx(1)
+    np.testing.assert_allclose(rounded.steps.weights, exact.steps.weights, atol=0.1)
+
+
+def test_large_scores_are_shown_less_their_highest() -> None:
+    tokenizer = subword_tokenizer()
+    model = model_for(tokenizer, encoder_type="gru", decoder_type="gru")
+    plain = walk_through(model, tokenizer, SOURCE, TARGET, row=1)
+    assert plain.steps.shift == 0
+    np.testing.assert_allclose(plain.steps.exponentials, np.exp(plain.steps.scores))
+    assert "e<sup>score</sup>" in walk_html(plain)
+    with torch.no_grad():
+        model.get_decoder().encoder_attn.k_proj.weight.mul_(1e4)
+    walk = walk_through(model, tokenizer, SOURCE, TARGET, row=1)
+    assert walk.steps.shift == walk.steps.scores.max() > 710, "e^710 is no number"
+    np.testing.assert_allclose(walk.steps.exponentials, np.exp(walk.steps.scores - walk.steps.shift))
+    assert walk.steps.weights.sum() == pytest.approx(1)
+    assert "e<sup>score &minus; highest</sup>" in walk_html(walk)
+
+
+def test_negative_layers_and_heads_are_reported_by_their_own_numbers() -> None:
+    tokenizer = subword_tokenizer()
+    model = model_for(tokenizer)
+    walk = walk_through(model, tokenizer, SOURCE, TARGET, row=1, layer=-2, head=-1)
+    assert (walk.layer, walk.head) == (0, 2)
+    same = walk_through(model, tokenizer, SOURCE, TARGET, row=1, layer=0, head=2)
+    np.testing.assert_array_equal(walk.steps.weights, same.steps.weights)
+
+
 @pytest.mark.parametrize(
     ("choice", "words"),
     [
         ({}, "neither"), ({"row": 1, "word": 1}, "both"), ({"row": 99}, "row=99"), ({"word": 3}, "words 0 to 2"),
-        ({"row": 1, "head": 7}, "head=7"), ({"row": 1, "layer": 2}, "layer=2"),
+        ({"row": 1, "head": 7}, "head=7"), ({"word": 0, "align_with": "foo"}, "align_with is 'foo'"),
+         ({"row": 1, "layer": 2}, "layer=2"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_refused(choice: dict, words: str) -> None:

@@ -55,6 +55,20 @@ def test_null_takes_the_heaviest_structural_token_not_their_sum() -> None:
     assert to_word_links(maps, specials="null") == {(0, 0)}
 
 
+def test_null_counts_what_a_null_key_takes() -> None:
+    # 0.7 of row 0 and 0.1 of row 1 went to the NULL key.
+    weights = [[0.2, 0.1], [0.8, 0.1], [0.0, 1.0]]
+    maps = planted(weights, [0, None], [0, 1, None])
+    null = to_words(maps, specials="null").null
+    assert null is not None
+    np.testing.assert_allclose(null, [0.7, 0.1], atol=1e-6)
+    for subwords in ("matrix", "links"):
+        assert to_word_links(maps, specials="null", subwords=subwords) == {(0, 1)}
+        assert to_word_links(maps, subwords=subwords) == {(0, 0), (0, 1)}
+    # A threshold looks at each cell by itself.
+    assert to_word_links(maps, specials="null", links="threshold:0.2") == {(0, 0), (0, 1)}
+
+
 def test_a_row_on_structural_tokens_alone_links_nothing() -> None:
     maps = planted([[0.0, 1.0], [1.0, 0.0]], [0, None], [0, None])
     for specials in ("mask", "renormalise", "null"):

@@ -66,6 +66,15 @@ def test_wrong_shapes_are_refused(state: tuple, encoder: tuple | None) -> None:
         worked_example(state, *([] if encoder is None else [encoder]))
 
 
+@pytest.mark.parametrize("size", [2000, -2000])
+def test_scores_too_large_or_too_small_for_exponentials(size: int) -> None:
+    example = worked_example((size, size))
+    # The encoder outputs sum to 1 each, so that the scores are alike.
+    np.testing.assert_allclose(example.dot.scores, size / np.sqrt(2), rtol=1e-6)
+    np.testing.assert_allclose(example.dot.weights, 1 / 3, atol=1e-3)
+    assert f"e^(score - {example.dot.shift:.3f}) = 1.000" in format_example(example)
+
+
 def test_steps_know_their_shapes() -> None:
     steps: AttentionSteps = worked_example().dot
     assert steps.keys.shape == steps.values.shape == (3, 2) and steps.weights.shape == (3,)

@@ -1,4 +1,6 @@
+import gzip
 import logging
+import zlib
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,17 @@ def test_bad_files_are_refused_at_their_line(files: CorpusFiles, name: str, text
     Path(files.source).with_name(name).write_text(text)
     with pytest.raises(InputError, match=message):
         read_corpus(files)
+
+
+def test_a_damaged_gz_file_is_refused(files: CorpusFiles, tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress("".join(f"word {n}\n" for n in range(500)).encode()))
+    for place in range(15, len(packed) - 8):
+        packed[place] ^= 0x55
+    (tmp_path / "s.gz").write_bytes(packed)
+    with pytest.raises(zlib.error):
+        gzip.decompress(packed)
+    with pytest.raises(InputError, match=r"s\.gz:\d+: cannot be read"):
+        read_corpus(CorpusFiles(str(tmp_path / "s.gz"), files.target))
 
 
 def test_nothing_left_is_an_error(files: CorpusFiles, toy_tokenizer: PreTrainedTokenizerFast) -> None:

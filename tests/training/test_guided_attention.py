@@ -29,6 +29,7 @@ from hf_seq2seq_attn.training.guided_attention import (
     GuidedAttentionMixin,
     GuidedRows,
     count_guided_rows,
+    extra_rows,
     guided_attention_loss,
     settle,
 )
@@ -65,14 +66,15 @@ def test_loss_is_the_cross_entropy_by_hand() -> None:
 @pytest.mark.parametrize(("offset", "seen"), [(0, [0.1, 0.2]), (1, [0.2, 0.3]), (2, [0.3, 0.4])])
 def test_rows_are_shifted_and_dropped_beyond_the_end(offset: int, seen: list[float]) -> None:
     first = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5])
+    length = 5 - extra_rows(offset)
     weights = torch.stack([first, 1 - first], dim=-1).view(1, 1, 5, 2).repeat(2, 3, 1, 1)
-    guide = torch.zeros(2, 5, 2)
+    guide = torch.zeros(2, length, 2)
     guide[:, :2, 0] = 1
     # The second sentence ends after its two linked labels: whatever lies beyond must not count.
-    labels = torch.tensor([[7, 8, 9, 9, 2], [7, 8, -100, -100, -100]])
+    labels = torch.tensor([[7, 8, 9, 9, 2], [7, 8, -100, -100, -100]])[:, :length]
     total, rows = guided_attention_loss([weights], guide, GuidedRows(0, (2,), "x", offset), labels)
     expected = -sum(math.log(weight) for weight in seen)
-    inside = seen[: max(2 - offset, 0)]
+    inside = seen[: 2 - min(offset, 1)]
     assert rows == 2 + len(inside)
     assert total.item() == pytest.approx(expected - sum(math.log(weight) for weight in inside))
     assert count_guided_rows({"guide": guide, "labels": labels}, offset) == rows
@@ -108,6 +110,8 @@ def test_a_guide_of_another_shape_is_refused() -> None:
         (ours(), {"rows": "output"}, GuidedRows(1, (0,), "output", 0)),
         (ours(decoder_layers=6), {}, GuidedRows(2, (0,), "input", 1)),
         (ours(decoder_layers=6), {"rows": "output"}, GuidedRows(4, (0,), "output", 0)),
+        (ours(alignment_rows="output", alignment_layer=-1), {"heads": [1]}, GuidedRows(2, (1,), "output", 0)),
+        (ours(), {"layer": -3}, GuidedRows(0, (0,), "input", 1)),
         (ours(alignment_rows="output", alignment_layer=2), {"heads": [1]}, GuidedRows(2, (1,), "output", 0)),
         (recurrent(), {}, GuidedRows(0, (0,), "output", 0)),
         (recurrent(cross_attention_heads=2), {"rows": "input"}, GuidedRows(0, (0,), "input", 1)),
@@ -131,6 +135,7 @@ def test_what_is_guided(config: Any, guidance: dict[str, Any], settled: GuidedRo
         (recurrent(), {"rows": "input"}, r"rows='input' takes 1 of 1 head\(s\)"),
         (ours(), {"rows": "input", "heads": [0, 1, 2]}, r"takes 3 of 3 head\(s\)"),
         (ours(), {"layer": 3}, r"layer=3: this decoder gives 3 layer\(s\) of maps; use 0\.\.2"),
+        (ours(), {"layer": -4}, r"layer=-4: this decoder"),
         (recurrent(), {"layer": 1}, r"gives 1 layer\(s\)"),
         (ours(), {"heads": [3]}, r"has 3 head\(s\); use 0\.\.2"),
         (ours(decoder_type="gru", cross_attention_type="none", attention_dropout=0.0), {}, "no attention to guide"),
@@ -253,6 +258,49 @@ def test_step_loss_is_translation_plus_weight_times_mean(
     assert guided.compute_loss(model, dict(batch)).item() == pytest.approx(
         plain.compute_loss(model, dict(batch)).item()
     )
+
+
+class Tally(Seq2SeqAttnTrainer):
+    """Return the guided sum, and the rows seen and counted, of one batch in evaluation."""
+
+    def guided(self, batch: dict[str, Any]) -> tuple[float, float, float]:
+        self._guided_sums.clear()
+        self.compute_loss(self.model.eval(), dict(batch))
+        total, rows = self._guided_sums[False].tolist()
+        assert self._guided is not None
+        return total, rows, count_guided_rows(batch, self._guided.row_offset).item()
+
+
+@pytest.mark.parametrize("attend_with", ["current_state", "previous_state"])
+@pytest.mark.parametrize("rows", ["output", "input"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_every_linked_word_has_a_row_alone_and_in_a_batch(
+    attend_with: str, rows: str, smoothing: float, toy_tokenizer: PreTrainedTokenizerFast, make_trainer: MakeTrainer
+) -> None:
+    model = Seq2SeqAttnForConditionalGeneration(
+        recurrent(
+            vocab_size=len(toy_tokenizer), attend_with=attend_with, cross_attention_heads=2, attention_dropout=0.0
+        )
+    )
+    guided = make_trainer(model, GuidedAttention(rows=rows), Tally, label_smoothing_factor=smoothing)
+    samples = [guided.train_dataset[i] for i in range(5)]
+    assert len({len(sample["labels"]) for sample in samples}) > 1
+    batch = guided.data_collator(samples)
+    linked = batch["guide"].any(-1).sum().item()
+    total, seen, counted = guided.guided(batch)
+    assert seen == counted == linked == batch["labels"].gt(3).sum()
+    alone = [guided.guided(guided.data_collator([sample])) for sample in samples]
+    assert sum(each for each, _, _ in alone) == pytest.approx(total, rel=1e-5)
+    assert sum(each for _, each, _ in alone) == linked
+    # The rows beyond the end leave the translation loss and the predictions alone.
+    plain = make_trainer(model, label_smoothing_factor=smoothing)
+    for items in (None, torch.tensor(7)):
+        ours_, theirs = (
+            trainer.compute_loss(model, dict(batch), return_outputs=True, num_items_in_batch=items)
+            for trainer in (guided, plain)
+        )
+        torch.testing.assert_close(ours_[0], theirs[0])
+        torch.testing.assert_close(ours_[1].logits, theirs[1].logits)
 
 
 def test_accumulated_micro_batches_give_the_step_of_one_batch(

@@ -107,6 +107,12 @@ def test_a_bad_override_is_named(path: Path, override: str, message: str) -> Non
     assert message in str(refusal.value)
 
 
+def test_a_file_that_is_not_utf_8_is_refused(path: Path) -> None:
+    path.write_bytes(GOOD.replace("tiny", "Größe").encode("latin-1"))
+    with pytest.raises(InputError, match=r"tiny\.yaml:2: not UTF-8"):
+        load_recipe(path)
+
+
 def test_an_empty_or_missing_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text("")
     with pytest.raises(InputError, match="a recipe is a table"):

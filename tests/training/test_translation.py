@@ -113,6 +113,10 @@ def test_what_cannot_be_is_refused(model: Any, toy_tokenizer: PreTrainedTokenize
         translate(model, toy_tokenizer, ["ab"], num_beams=2, num_return_sequences=3)
     with pytest.raises(ValueError, match="batch_size=0"):
         translate(model, toy_tokenizer, ["ab"], batch_size=0)
+    with pytest.raises(ValueError, match="max_new_tokens=0: must be at least 1"):
+        translate(model, toy_tokenizer, ["ab"], max_new_tokens=0)
+    with pytest.raises(ValueError, match=r"max_length=9: .* give max_new_tokens"):
+        translate(model, toy_tokenizer, ["ab"], max_length=9)
     decoder_only: Any = SimpleNamespace(config=SimpleNamespace(is_encoder_decoder=False))
     with pytest.raises(ValueError, match="not an encoder-decoder"):
         translate(decoder_only, toy_tokenizer, ["ab"])
@@ -245,6 +249,14 @@ def test_unknown_words_stay_visible_and_lines_stay_lines(
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"ab\n")))
     translate_file("any", None, num_beams=1)
     assert capsys.readouterr().out == "ab cd ef\n"
+
+
+def test_a_hub_that_does_not_answer_is_the_reason_given() -> None:
+    # The tests run with HF_HUB_OFFLINE=1.
+    with pytest.raises(
+        InputError, match=r"^nobody/nothing: .* \(the Hub cannot be reached, or HF_HUB_OFFLINE is set\)"
+    ):
+        load_seq2seq("nobody/nothing")
 
 
 def test_bad_input_is_named(folder: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
