@@ -188,6 +188,8 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
 
     # The Trainer passes `num_items_in_batch` and leaves the division to us.
     accepts_loss_kwargs = True
+    # Some models of this class are, so who asks the class must not count on rolling back; each model says for itself.
+    _is_stateful = True
 
     def __init__(self, config: Seq2SeqAttnConfig) -> None:
         super().__init__(config)
