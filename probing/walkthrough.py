@@ -1,7 +1,8 @@
 """Walk through one decoder step of a trained model of ours: the six steps of attention in its own numbers."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
@@ -15,7 +16,7 @@ from hf_seq2seq_attn.tokenizer_pair import sides
 from .attention_steps import AttentionSteps, attention_steps
 from .capture import check_model, evaluating
 from .extraction import check_rows, row_offset
-from .tokens import Sentence, tokenize
+from .tokens import Sentence, TokenizedText, tokenize
 
 # Vectors longer than this are folded: the first numbers, then how many there are in all.
 NUMBERS_SHOWN = 4
@@ -90,50 +91,21 @@ def walk_through(
         raise UnusableError(
             f"model_type={config.model_type!r}: only models of this package can be walked through so far"
         )
-    (source_side,), (target_side,) = (
-        tokenize(tokenizer, [source]),
-        tokenize(tokenizer, [target], target=True),
-    )
+    (source_side,), (target_side,) = tokenize(tokenizer, [source]), tokenize(tokenizer, [target], target=True)
     decoder_ids = [config.decoder_start_token_id, *target_side.ids]
-    if (row is None) == (word is None):
-        raise UnusableError(f"give either a row or a word, not {'neither' if row is None else 'both'}")
-    if word is not None:
-        if word not in target_side.word_of:
-            raise UnusableError(f"word={word}: the target has words 0 to {len(target_side.words) - 1}")
-        row = target_side.word_of.index(word) + row_offset(config, align_with)
-    assert row is not None
-    if not 0 <= row < len(decoder_ids):
-        raise UnusableError(f"row={row}: the decoder has rows 0 to {len(decoder_ids) - 1}")
-    recurrent = config.decoder_type != "transformer"
-    layers = 1 if recurrent else config.decoder_layers
+    row = _row(config, target_side, row, word, align_with)
+    layers = 1 if config.decoder_is_recurrent else config.decoder_layers
     layer = _chosen("layer", layer, config.alignment_layer, layers - 1, layers)
     heads = config.cross_attention_heads
     head = _chosen("head", head, (config.alignment_heads or [None])[0], 0, heads)
-    decoder = model.get_decoder()
-    block = decoder if recurrent else decoder.layers[layer]
     ids = torch.tensor([source_side.ids], device=model.device)
     inputs = torch.tensor([decoder_ids], device=model.device)
-    queries, contexts, fused, memories = [], [], [], []
-
-    def after_attention(module: nn.Module, args: tuple, output: tuple) -> None:
-        queries.append(args[0])
-        memories.append(args[1])
-        contexts.append(output[0])
-
-    handles = [block.encoder_attn.register_forward_hook(after_attention)]
-    if recurrent:
-        handles.append(decoder.context_fusion.register_forward_hook(lambda _, args, output: fused.append(output)))
-    else:
-        handles.append(block.register_forward_hook(lambda _, args, output: fused.append(output[0])))
-    try:
-        with evaluating(model), torch.no_grad():
+    with evaluating(model), torch.no_grad():
+        with _recording(model, layer) as seen:
             output = model(ids, attention_mask=torch.ones_like(ids), decoder_input_ids=inputs, use_cache=False)
-            # Teacher forcing calls a recurrent decoder's attention once, or once a step; rows follow one another.
-            state = torch.cat(queries, dim=1)[0, row]
-            steps = attention_steps(block.encoder_attn, state, memories[0], head)
-    finally:
-        for handle in handles:
-            handle.remove()
+        # Teacher forcing calls a recurrent decoder's attention once, or once a step; rows follow one another.
+        state, context, fused = (torch.cat(parts, dim=1)[0, row] for parts in (seen.queries, seen.contexts, seen.fused))
+        steps = attention_steps(_block(model, layer).encoder_attn, state, seen.memories[0], head)
     probabilities = torch.softmax(output.logits[0, row].double(), dim=-1)
     best = probabilities.topk(min(TOP_TOKENS, len(probabilities)))
     next_id = decoder_ids[row + 1] if row + 1 < len(decoder_ids) else None
@@ -150,13 +122,65 @@ def walk_through(
         encoder_states=_numbers(output.encoder_last_hidden_state[0]),
         state=_numbers(state),
         steps=steps,
-        context=_numbers(torch.cat(contexts, dim=1)[0, row]),
-        fusion=config.context_fusion if recurrent else "add",
-        fused=_numbers(torch.cat(fused, dim=1)[0, row]),
+        context=_numbers(context),
+        fusion=config.context_fusion or "add",
+        fused=_numbers(fused),
         top=list(zip(tokens(best.indices.tolist()), best.values.tolist(), strict=True)),
         true_token=None if next_id is None else tokens(next_id),
         cross_entropy=None if next_id is None else -float(probabilities[next_id].log()),
     )
+
+
+@dataclass
+class _Seen:
+    """What went into one layer's attention and what came out of it and of its fusion, call by call."""
+
+    queries: list[Tensor] = field(default_factory=list)
+    memories: list[Any] = field(default_factory=list)
+    contexts: list[Tensor] = field(default_factory=list)
+    fused: list[Tensor] = field(default_factory=list)
+
+
+@contextmanager
+def _recording(model: Any, layer: int) -> Iterator[_Seen]:
+    """Record the layer's attention and fusion while the context is open."""
+    seen, block = _Seen(), _block(model, layer)
+
+    def after_attention(module: nn.Module, args: tuple, output: tuple) -> None:
+        seen.queries.append(args[0])
+        seen.memories.append(args[1])
+        seen.contexts.append(output[0])
+
+    def after_fusion(module: nn.Module, args: tuple, output: Any) -> None:
+        seen.fused.append(output if isinstance(output, Tensor) else output[0])
+
+    # A Transformer layer fuses by its residual additions, so the layer's own output is the fusion.
+    fusion = block.context_fusion if model.config.decoder_is_recurrent else block
+    handles = [block.encoder_attn.register_forward_hook(after_attention), fusion.register_forward_hook(after_fusion)]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _block(model: Any, layer: int) -> Any:
+    """Return the module that holds the layer's attention: a Transformer layer, or the recurrent decoder itself."""
+    decoder = model.get_decoder()
+    return decoder if model.config.decoder_is_recurrent else decoder.layers[layer]
+
+
+def _row(config: Any, target: TokenizedText, row: int | None, word: int | None, align_with: str) -> int:
+    """Return the decoder row that was asked for, by its number or by a target word."""
+    if (row is None) == (word is None):
+        raise UnusableError(f"give either a row or a word, not {'neither' if row is None else 'both'}")
+    if word is not None:
+        if word not in target.word_of:
+            raise UnusableError(f"word={word}: the target has words 0 to {len(target.words) - 1}")
+        row = target.word_of.index(word) + row_offset(config, align_with)
+    if row is None or not 0 <= row <= len(target.ids):
+        raise UnusableError(f"row={row}: the decoder has rows 0 to {len(target.ids)}")
+    return row
 
 
 def walk_html(walk: Walk) -> str:
