@@ -34,6 +34,21 @@ EXTRA_OF_MODULE = {
     "bertviz": "bertviz",
 }
 
+# What several commands ask for, in the same words.
+Model = Annotated[str, typer.Argument(help="Folder or Hub id of any encoder-decoder.")]
+Source = Annotated[Path, typer.Argument(help="Source text, one sentence a line.")]
+Target = Annotated[Path, typer.Argument(help="Target text, line N belongs to line N of SOURCE.")]
+AlignWith = Annotated[str | None, typer.Option(help="Rows: input or output; default: the model's own.")]
+Layer = Annotated[int | None, typer.Option(help="Decoder layer; default: the model's own, else the last.")]
+Heads = Annotated[str, typer.Option(help="Numbers with commas; auto: the model's own, else their mean.")]
+Specials = Annotated[
+    str, typer.Option(help="Weight on end tokens and tags: mask, renormalise or null (with threshold:X as mask).")
+]
+LinksFrom = Annotated[
+    str, typer.Option(help="argmax, mutual, threshold:X, relative:X, itermax[:N], match, ot[:X] or hmm[:X].")
+]
+PairsInBatch = Annotated[int, typer.Option(min=1, help="Sentence pairs in one pass.")]
+
 
 @app.callback()
 def seq2seq_attn() -> None:
@@ -79,7 +94,7 @@ def train(
 
 @app.command()
 def translate(
-    model: Annotated[str, typer.Argument(help="Folder or Hub id of any encoder-decoder.")],
+    model: Model,
     file: Annotated[Path | None, typer.Argument(help="Text, one sentence a line; default: stdin.")] = None,
     beams: Annotated[int, typer.Option(min=1, help="1 is greedy.")] = 4,
     n_best: Annotated[int, typer.Option(min=1, help="Above 1: Moses lines, `id ||| text ||| score`.")] = 1,
@@ -117,24 +132,20 @@ def push(
 
 @app.command()
 def align(
-    model: Annotated[str, typer.Argument(help="Folder or Hub id of any encoder-decoder.")],
-    source: Annotated[Path, typer.Argument(help="Source text, one sentence a line.")],
-    target: Annotated[Path, typer.Argument(help="Target text, line N belongs to line N of SOURCE.")],
+    model: Model,
+    source: Source,
+    target: Target,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", callback=check_output_file, help="Pharaoh file; default: stdout."),
     ] = None,
-    align_with: Annotated[str | None, typer.Option(help="Rows: input or output; default: the model's own.")] = None,
-    specials: Annotated[
-        str, typer.Option(help="Weight on end tokens and tags: mask, renormalise or null (with threshold:X as mask).")
-    ] = "mask",
+    align_with: AlignWith = None,
+    specials: Specials = "mask",
     subwords: Annotated[str, typer.Option(help="From sub-words to words: matrix or links.")] = "matrix",
-    layer: Annotated[int | None, typer.Option(help="Decoder layer; default: the model's own, else the last.")] = None,
-    heads: Annotated[str, typer.Option(help="Numbers with commas; auto: the model's own, else their mean.")] = "auto",
-    links: Annotated[
-        str, typer.Option(help="argmax, mutual, threshold:X, relative:X, itermax[:N], match, ot[:X] or hmm[:X].")
-    ] = "argmax",
-    batch_size: Annotated[int, typer.Option(min=1, help="Sentence pairs in one pass.")] = 32,
+    layer: Layer = None,
+    heads: Heads = "auto",
+    links: LinksFrom = "argmax",
+    batch_size: PairsInBatch = 32,
 ) -> None:
     """Align words by a model's cross-attention: N lines in, N lines of links out."""
     from hf_seq2seq_attn.probing.commands import align_files
@@ -264,9 +275,9 @@ def convert(
 
 @app.command()
 def view(
-    model: Annotated[str, typer.Argument(help="Folder or Hub id of any encoder-decoder.")],
-    source: Annotated[Path, typer.Argument(help="Source text, one sentence a line.")],
-    target: Annotated[Path, typer.Argument(help="Target text, line N belongs to line N of SOURCE.")],
+    model: Model,
+    source: Source,
+    target: Target,
     output: Annotated[
         Path,
         typer.Option(
@@ -275,16 +286,12 @@ def view(
     ],
     gold: Annotated[Path | None, typer.Option(help="Manual links to draw over the map.")] = None,
     sentence: Annotated[int, typer.Option(min=1, help="Which line a picture shows.")] = 1,
-    align_with: Annotated[str | None, typer.Option(help="Rows: input or output; default: the model's own.")] = None,
-    specials: Annotated[
-        str, typer.Option(help="Weight on end tokens and tags: mask, renormalise or null (with threshold:X as mask).")
-    ] = "mask",
-    layer: Annotated[int | None, typer.Option(help="Decoder layer; default: the model's own, else the last.")] = None,
-    heads: Annotated[str, typer.Option(help="Numbers with commas; auto: the model's own, else their mean.")] = "auto",
-    links: Annotated[
-        str, typer.Option(help="argmax, mutual, threshold:X, relative:X, itermax[:N], match, ot[:X] or hmm[:X].")
-    ] = "argmax",
-    batch_size: Annotated[int, typer.Option(min=1, help="Sentence pairs in one pass.")] = 32,
+    align_with: AlignWith = None,
+    specials: Specials = "mask",
+    layer: Layer = None,
+    heads: Heads = "auto",
+    links: LinksFrom = "argmax",
+    batch_size: PairsInBatch = 32,
 ) -> None:
     """Draw what each target word looks at, as one offline HTML page or as a picture."""
     from hf_seq2seq_attn.probing.commands import view_files
@@ -314,7 +321,7 @@ def explain(
     state: Annotated[str, typer.Option(help="Decoder state of the example.")] = "0.6,0.4",
     encoder: Annotated[str, typer.Option(help="Encoder outputs of the example.")] = "0.9,0.1 0.3,0.7 0.1,0.9",
     step: Annotated[int, typer.Option(min=0, help="Decoder step, from 0, which reads the start token.")] = 0,
-    layer: Annotated[int | None, typer.Option(help="Decoder layer; default: the model's own, else the last.")] = None,
+    layer: Layer = None,
     head: Annotated[int | None, typer.Option(help="Head; default: the model's own, else 0.")] = None,
     output: Annotated[
         Path | None,

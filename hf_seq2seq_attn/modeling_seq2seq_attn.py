@@ -357,7 +357,8 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
         """Read only what a given cache has not read yet.
 
         The library does so where a mask tells it that the decoder inputs are the whole sequence. It asks no mask of
-        an encoder-decoder, and would read the first tokens twice.
+        an encoder-decoder, and would read the first tokens twice. So without a mask, decoder inputs longer than what
+        the cache has read are the whole sequence; to add more than that, give `decoder_attention_mask`.
         """
         cache = model_kwargs.get("cache")
         read = 0 if cache is None else cache.get_seq_length()

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -42,3 +43,22 @@ def test_a_wrong_promise_is_found() -> None:
     for wrong in ("print(2)  # => 3", "print(2)  # => 22", "print(2)", "x = 2  # => 2"):
         with pytest.raises(AssertionError):
             run_blocks([wrong])
+
+
+def test_the_demo_s_figures_are_those_of_its_metrics_files() -> None:
+    text = README.read_text(encoding="utf-8")
+    cards = README.parent / "model_cards" / "bible_alignment"
+    run = json.loads((cards / "demo_metrics.json").read_text(encoding="utf-8"))
+    low, high = run["aer_ci95"]
+    rows = [
+        f"| this model, additive attention | **{run['aer']:.3f}** (95% {low:.3f} to {high:.3f}) "
+        f"| {run['precision']:.3f} | {run['recall']:.3f} | {run['chrf']:.1f} |"
+    ]
+    for name, key in (("IBM model 1", "ibm1"), ("diagonal", "diagonal")):
+        scores = run["baselines"][key]
+        rows.append(f"| {name} | {scores['aer']:.3f} | {scores['precision']:.3f} | {scores['recall']:.3f} | - |")
+    for row in rows:
+        assert row in text
+    assert f"{run['steps']:,} steps, {run['training_seconds']:.0f} s of training" in text
+    other = json.loads((cards / "demo_metrics_scaled_dot_product.json").read_text(encoding="utf-8"))
+    assert other["attention"] == "scaled_dot_product" and f"AER {other['aer']:.3f}" in text
