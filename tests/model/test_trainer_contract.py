@@ -7,47 +7,13 @@ from typing import Any
 import pytest
 import torch
 import torch.multiprocessing
+from one_step import KINDS, LEARNING_RATE, after_one_step_by_hand, batch, examples, model_to_train, step_of_one_process
 from probes import word_tokenizer
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 from variants import CASES, PAD, source_batch, target_batch, tiny_model
 
-LEARNING_RATE = 0.5
-# Every kind of decoder, encoder and option that changes which parameters there are.
-KINDS = {
-    name: CASES[name]
-    for name in (
-        "transformer-transformer-scaled_dot_product",
-        "gru-transformer-additive",
-        "transformer-gru-additive",
-        "input_feeding_gate",
-        "previous_state_lstm_heads",
-        "lstm-lstm-none",
-        "null_key",
-        "two_vocabularies_untied",
-    )
-}
 every_kind = pytest.mark.parametrize("fields", KINDS.values(), ids=KINDS)
-# Four examples with 5, 2, 1 and 3 labels: the two halves have unequally many.
-SOURCES = [[5, 9, 4, 7, 8, 2], [6, 3, 2], [11, 4, 14, 15, 2], [8, 2]]
-TARGETS = [[7, 12, 9, 4, 2], [5, 2], [2], [20, 3, 2]]
-
-
-def examples() -> list[dict[str, list[int]]]:
-    return [
-        {"input_ids": source, "attention_mask": [1] * len(source), "labels": target}
-        for source, target in zip(SOURCES, TARGETS, strict=True)
-    ]
-
-
-def batch(model: Any = None) -> dict[str, Tensor]:
-    """Return all examples as one padded batch; given a model, with decoder inputs too."""
-    return dict(DataCollatorForSeq2Seq(word_tokenizer(), model=model)(examples()))
-
-
-def model_to_train(fields: dict) -> Any:
-    return tiny_model(sharp=0.3, dropout=0.0, **fields).train()
 
 
 def trainer(model: Any, folder: Path, **settings: Any) -> Seq2SeqTrainer:
@@ -77,12 +43,6 @@ def trainer(model: Any, folder: Path, **settings: Any) -> Seq2SeqTrainer:
         data_collator=DataCollatorForSeq2Seq(word_tokenizer(), model=model),
         processing_class=word_tokenizer(),
     )
-
-
-def after_one_step_by_hand(model: Any, loss: Tensor) -> dict[str, Tensor]:
-    model.zero_grad()
-    loss.backward()
-    return {name: (p - LEARNING_RATE * p.grad).detach() for name, p in model.named_parameters()}
 
 
 def assert_same(found: nn.Module, wanted: dict[str, Tensor], atol: float = 1e-6) -> None:
@@ -291,7 +251,8 @@ def test_a_compiled_model_is_the_same_function(name: str) -> None:
 
 def test_two_processes_make_the_step_of_one() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.start_processes(step_of_one_process, args=(2, folder), nprocs=2, start_method="fork")
+        # Spawned: a fork of a process that runs threads, as this one does, can inherit a lock that nobody will free.
+        torch.multiprocessing.spawn(step_of_one_process, args=(2, folder), nprocs=2)
         found = torch.load(Path(folder) / "weights.pt")
     assert found.keys() == KINDS.keys()
     for name, fields in KINDS.items():
@@ -299,28 +260,3 @@ def test_two_processes_make_the_step_of_one() -> None:
         wanted = after_one_step_by_hand(model, model(**batch()).loss)
         for parameter, value in wanted.items():
             assert torch.allclose(found[name][parameter], value, atol=1e-6), (name, parameter)
-
-
-def step_of_one_process(rank: int, processes: int, folder: str) -> None:
-    """Make a step on this process' share, for every kind; a parameter without gradient would fail the second step."""
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=processes
-    )
-    weights = {}
-    for name, fields in KINDS.items():
-        model = model_to_train(fields)
-        parallel = DistributedDataParallel(model, find_unused_parameters=False)
-        whole = batch()
-        items = (whole["labels"] != -100).sum()
-        share = {key: value[rank::processes] for key, value in whole.items()}
-        # The processes' gradients are averaged, so each of their losses is scaled up.
-        for _ in range(2):
-            parallel.zero_grad()
-            (parallel(**share, num_items_in_batch=items).loss * processes).backward()
-        assert all(p.grad is not None for p in model.parameters())
-        weights[name] = {key: (p - LEARNING_RATE * p.grad).detach() for key, p in model.named_parameters()}
-    if rank == 0:
-        torch.save(weights, Path(folder) / "weights.pt")
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
