@@ -74,6 +74,14 @@ def load_tokenizer(name_or_path: str | Path) -> AnyTokenizer:
     return source
 
 
+def load_tokenizer_files(folder: str | Path) -> AnyTokenizer:
+    """Load what `save_pretrained` of a tokenizer, or of a pair, wrote into a folder; no model need lie beside it."""
+    source = AutoTokenizer.from_pretrained(folder)
+    if not (Path(folder) / TARGET_FOLDER).is_dir():
+        return source
+    return TokenizerPair(source, AutoTokenizer.from_pretrained(folder, subfolder=TARGET_FOLDER))
+
+
 def check_vocabularies(tokenizer: AnyTokenizer, config: Any, name: str | Path) -> None:
     """Raise an InputError where a tokenizer has ids that its side of the model does not know."""
     for side, one in zip(("source", "target"), sides(tokenizer), strict=True):

@@ -213,7 +213,7 @@ def translate_file(
     """
     if n_best > num_beams:
         raise InputError(f"--n-best {n_best}: {num_beams} beams give no more than {num_beams}; raise --beams")
-    lines = _read_stdin() if path is None else read_lines(path)
+    lines = read_stdin() if path is None else read_lines(path)
     model, tokenizer = load_seq2seq(model_name)
 
     def report(done: int, total: int) -> None:
@@ -332,7 +332,7 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def _read_stdin() -> list[str]:
+def read_stdin() -> list[str]:
     """Return the lines of standard input as `read_lines` does those of a file."""
     raw = sys.stdin.buffer.read()
     try:

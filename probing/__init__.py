@@ -5,12 +5,20 @@ sentence is a raw string or a list of words. `matplotlib` is imported only by th
 """
 
 from .aligned_pair import AlignedPair, Gold
-from .alignment import align, alignment_heads
+from .alignment import align
+from .attention_maps import WEIGHTS, AttentionMaps
 from .baselines import Ibm1, diagonal_links
+from .bitext import Bitext, BitextLine, iterate_bitext
 from .breakdowns import score_by_fertility, score_by_length, without_punctuation
+from .choices import alignment_heads
+from .chosen_maps import choice_in_use, describe_heads, extract_chosen
 from .comparison import Comparison, compare_scores
-from .extraction import ROWS, AttentionMaps, SentenceError, default_rows, extract, row_offset
+from .directions import Aligner, DirectionMatrices, LearnedJumps, PairAlignment, Reading
+from .explanation_formats import to_html, to_html_list, to_latex, to_markdown, to_text
+from .extraction import ROWS, SentenceError, default_rows, extract, row_offset
+from .faithfulness import Faithfulness, measure_faithfulness
 from .formats import (
+    BLANK_ENDS,
     FORMATS,
     LinkFile,
     format_links,
@@ -24,37 +32,104 @@ from .formats import (
     write_pairs,
 )
 from .generation import sequence_attentions
+from .head_choice import HeadChoice, choose_by_aer, choose_by_agreement
+from .head_fit import FitReport, HeadFit, calibration_error, fit_heads
+from .head_picture import draw_head_figure, save_head_picture
+from .head_report import HeadReport, head_distances, report_heads
+from .head_words import mean_of_heads
 from .heatmap import PICTURE_SUFFIXES, draw_heatmap, save_heatmap
 from .heatmap_svg import HEATMAP_CSS, SentenceView, heatmap_svg, legend_svg
 from .hmm import JumpModel, hmm_links, hmm_posteriors, learn_jumps
+from .importance import Importance, head_importance
+from .languages import Languages, set_languages
+from .lexicon import Lexicon, LexiconEntry, build_lexicon
 from .link_types import Link, Links, reverse_links
 from .links import (
     EXTRACTIONS,
     argmax_links,
+    corpus_jumps,
     extract_corpus_links,
     extract_links,
     link_probabilities,
     relative_links,
     threshold_links,
 )
+from .maps_files import iterate_maps, read_maps_record, write_maps
+from .markup import MarkedDocument, MarkedLine, parse_markup
+from .markup_commands import transfer_markup, translate_markup
 from .matching import itermax_links, match_links, mutual_links
+from .model_signals import ModelSignals, model_signals
+from .pharaoh import parse_pharaoh
+from .planted_faults import FAULTS, plant_faults, roc_auc
+from .provenance import library_versions, model_record
+from .quality import LineQuality, by_rank, measure_quality
+from .saved_choice import AlignmentChoice, save_choice, saved_choice
+from .scaling import ScalingRow, draw_scaling, model_scaling, random_scaling
 from .scores import AlignmentScore, alignment_error_rate, f_measure, score_links, soft_aer
+from .shared_metrics import aer_module_path
+from .sinks import SINKS, SinkReport, SinkTally, final_punctuation, sink_report
 from .soft_matrices import iterate_matrices, write_matrices
+from .spans import PieceAlignment, pieces_of_links, pieces_of_maps, transfer
+from .sweep_choices import GoldText, SweepGrid, SweepPoint, SweepResult, score_reading, sweep
 from .symmetrization import COMBINATIONS, SYMMETRIZATIONS, combine, symmetrize
-from .tokens import Sentence, TokenizedText
+from .system_comparison import SystemComparison, SystemDifference, SystemScore, compare_systems
+from .tables import TABLE_SUFFIXES, Table, write_table
+from .term_check import Term, TermChecker, TermOccurrence, read_terms
+from .tokens import Sentence, TokenizedText, tokenize
 from .transport import transport_links, transport_plan
+from .value_norms import ValueNorms
+from .verses import Verse, iterate_verses, unmerged
 from .view import write_view
+from .walk_steps import walk_steps, walk_title
 from .walkthrough import WALK_CSS, Walk, walk_html, walk_page, walk_through
 from .words import SPECIALS, SUBWORDS, WordMatrix, to_word_links, to_words
-from .worked_example import WorkedExample, format_example, worked_example
+from .worked_example import WorkedExample, worked_example
+from .worked_steps import example_steps, example_title
+from .worked_updates import WorkedUpdates, update_steps, worked_updates
 
 __all__ = [
     "align",
+    "Aligner",
+    "Reading",
+    "PairAlignment",
+    "DirectionMatrices",
+    "LearnedJumps",
     "alignment_heads",
+    "choose_by_agreement",
+    "choose_by_aer",
+    "HeadChoice",
+    "fit_heads",
+    "HeadFit",
+    "FitReport",
+    "calibration_error",
+    "AlignmentChoice",
+    "save_choice",
+    "saved_choice",
+    "choice_in_use",
+    "extract_chosen",
+    "describe_heads",
+    "mean_of_heads",
+    "report_heads",
+    "HeadReport",
+    "head_distances",
+    "draw_head_figure",
+    "save_head_picture",
+    "head_importance",
+    "Importance",
+    "measure_faithfulness",
+    "Faithfulness",
     "extract",
     "AttentionMaps",
+    "WEIGHTS",
+    "ValueNorms",
+    "Languages",
+    "set_languages",
+    "write_maps",
+    "iterate_maps",
+    "read_maps_record",
     "sequence_attentions",
     "TokenizedText",
+    "tokenize",
     "Sentence",
     "SentenceError",
     "ROWS",
@@ -64,6 +139,11 @@ __all__ = [
     "to_word_links",
     "WordMatrix",
     "SPECIALS",
+    "SINKS",
+    "SinkReport",
+    "SinkTally",
+    "sink_report",
+    "final_punctuation",
     "SUBWORDS",
     "Link",
     "Links",
@@ -82,6 +162,7 @@ __all__ = [
     "EXTRACTIONS",
     "extract_links",
     "extract_corpus_links",
+    "corpus_jumps",
     "link_probabilities",
     "reverse_links",
     "symmetrize",
@@ -92,8 +173,10 @@ __all__ = [
     "AlignedPair",
     "LinkFile",
     "FORMATS",
+    "BLANK_ENDS",
     "format_of",
     "iterate_pairs",
+    "parse_pharaoh",
     "write_pairs",
     "iterate_matrices",
     "write_matrices",
@@ -108,11 +191,27 @@ __all__ = [
     "alignment_error_rate",
     "f_measure",
     "soft_aer",
+    "aer_module_path",
     "score_by_length",
     "score_by_fertility",
     "without_punctuation",
     "Comparison",
     "compare_scores",
+    "SystemComparison",
+    "SystemScore",
+    "SystemDifference",
+    "compare_systems",
+    "sweep",
+    "SweepGrid",
+    "SweepPoint",
+    "SweepResult",
+    "GoldText",
+    "score_reading",
+    "Table",
+    "write_table",
+    "TABLE_SUFFIXES",
+    "model_record",
+    "library_versions",
     "diagonal_links",
     "Ibm1",
     "draw_heatmap",
@@ -128,7 +227,52 @@ __all__ = [
     "walk_html",
     "walk_page",
     "walk_through",
+    "walk_steps",
+    "walk_title",
+    "ScalingRow",
+    "random_scaling",
+    "model_scaling",
+    "draw_scaling",
+    "to_text",
+    "to_markdown",
+    "to_latex",
+    "to_html",
+    "to_html_list",
     "WorkedExample",
-    "format_example",
+    "example_steps",
+    "example_title",
+    "WorkedUpdates",
+    "worked_updates",
+    "update_steps",
     "worked_example",
+    "transfer",
+    "PieceAlignment",
+    "pieces_of_links",
+    "pieces_of_maps",
+    "translate_markup",
+    "transfer_markup",
+    "parse_markup",
+    "MarkedDocument",
+    "MarkedLine",
+    "Bitext",
+    "BitextLine",
+    "iterate_bitext",
+    "Verse",
+    "iterate_verses",
+    "unmerged",
+    "Lexicon",
+    "LexiconEntry",
+    "build_lexicon",
+    "Term",
+    "TermChecker",
+    "TermOccurrence",
+    "read_terms",
+    "LineQuality",
+    "measure_quality",
+    "by_rank",
+    "ModelSignals",
+    "model_signals",
+    "FAULTS",
+    "plant_faults",
+    "roc_auc",
 ]

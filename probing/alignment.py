@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hf_seq2seq_attn.errors import UnusableError
-
-from .extraction import ROWS, extract
-from .links import Links, check_extraction
+from .attention_maps import LayerChoice
+from .choices import check_choices, fill_choices
+from .chosen_maps import choice_in_use, extract_chosen
+from .link_types import Links
+from .sinks import SinkTally
 from .tokens import Sentence
-from .words import SPECIALS, SUBWORDS, to_word_links
+from .words import to_word_links
 
 
 def align(
@@ -18,12 +19,17 @@ def align(
     targets: Sequence[Sentence] | None = None,
     *,
     align_with: str | None = None,
-    layer: int | None = None,
-    heads: Sequence[int] | None = None,
-    specials: str = "mask",
-    subwords: str = "matrix",
-    links: str = "argmax",
+    layer: LayerChoice = None,
+    heads: Sequence[int] | str | None = None,
+    weights: str | None = None,
+    specials: str | None = None,
+    subwords: str | None = None,
+    links: str | None = None,
+    source_prefix: str = "",
+    source_language: str | None = None,
+    target_language: str | None = None,
     batch_size: int = 32,
+    sinks: SinkTally | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Links]:
     """Return the word links of sentence pairs, read off a model's cross-attention.
@@ -33,51 +39,45 @@ def align(
     Args:
         sources, targets: raw strings (words are split at white space) or lists of words; without targets the model
             generates them.
-        align_with: rows, "output" or "input"; None = the config's `alignment_rows`, else "input" for Transformer
-            decoders and "output" for recurrent ones.
-        layer, heads: None = the config's `alignment_layer` and `alignment_heads`, else the last layer and the mean
-            of all its heads. Negative numbers count from the end.
-        specials, subwords, links: how sinks, sub-words and link extraction are handled, see `to_word_links`.
+        align_with: rows, "output" or "input"; None = those of the choice saved with the model, else the config's
+            `alignment_rows`, else "input" for Transformer decoders and "output" for recurrent ones.
+        layer, heads: None = those saved with the model (`save_choice`), else the config's `alignment_layer` and
+            `alignment_heads`, else the last layer and the mean of all its heads. Negative numbers count from the end;
+            several layers, or "all", are averaged. Heads "fitted" are the logistic combination saved with the model.
+        weights, source_prefix, source_language, target_language: as in `extract`.
+        specials, subwords, links: how sinks, sub-words and link extraction are handled, see `to_word_links`. None, for
+            `weights` too, = as saved with the heads that are read, else "attention", "mask", "matrix", "argmax".
+        sinks: counts what share of the weight rests on end tokens, tags and final punctuation.
         progress: called as progress(done, total) after each pair.
 
     Raises:
         ValueError: an unknown choice, or a model or sentence that cannot be probed (see `extract`).
     """
-    check_choices(align_with, specials, subwords, links)
-    layer, heads = alignment_heads(model.config, layer, heads)
-    maps_of_pairs = extract(
-        model, tokenizer, sources, targets, align_with=align_with, batch_size=batch_size, layers=[layer], heads=heads
+    choice = choice_in_use(model, align_with, layer, heads)
+    how = fill_choices(choice, weights=weights, specials=specials, subwords=subwords, links=links)
+    check_choices(align_with, **how)
+    maps_of_pairs = extract_chosen(
+        model,
+        tokenizer,
+        sources,
+        targets,
+        align_with=align_with,
+        batch_size=batch_size,
+        layer=layer,
+        heads=heads,
+        weights=how["weights"],
+        source_prefix=source_prefix,
+        source_language=source_language,
+        target_language=target_language,
     )
     results = []
     for done, maps in enumerate(maps_of_pairs, start=1):
-        results.append(to_word_links(maps, specials=specials, subwords=subwords, links=links))
+        results.append(
+            to_word_links(maps, layer="all", specials=how["specials"], subwords=how["subwords"], links=how["links"])
+        )
+        # A fit's maps are of words alone.
+        if sinks is not None and (choice is None or choice.fit is None):
+            sinks.add(maps, layer="all")
         if progress is not None:
             progress(done, len(sources))
     return results
-
-
-def alignment_heads(
-    config: Any, layer: int | None = None, heads: Sequence[int] | None = None
-) -> tuple[int, Sequence[int] | None]:
-    """Return the layer and heads to read alignments from: those given, else the config's, else the last layer, all
-    heads.
-
-    The config's heads belong to the config's layer: another layer is read with all its heads unless heads are given.
-    """
-    own_layer = getattr(config, "alignment_layer", None)
-    own_layer = -1 if own_layer is None else own_layer
-    if heads is None and layer in (None, own_layer):
-        heads = getattr(config, "alignment_heads", None)
-    return own_layer if layer is None else layer, heads
-
-
-def check_choices(align_with: str | None, specials: str, subwords: str, links: str) -> None:
-    """Raise a ValueError unless each choice is one that `align` knows."""
-    for name, value, allowed in (
-        ("align_with", align_with, (None, *ROWS)),
-        ("specials", specials, SPECIALS),
-        ("subwords", subwords, SUBWORDS),
-    ):
-        if value not in allowed:
-            raise UnusableError(f"{name} is {value!r}; allowed are {', '.join(str(each) for each in allowed if each)}")
-    check_extraction(links)

@@ -1,20 +1,19 @@
-"""Steps 2 to 5 of attention, for one query and one head, as numbers read from a module of ours.
+"""Steps 2 to 5 of attention, for one query, done again in NumPy's float64 from the weights of a module.
 
 1 encode the source, h_1..h_S; 2 Q from the decoder state, K and V from h; 3 score; 4 softmax; 5 context
 c = sum_i a_i V_i; 6 fuse c with the state and predict. Steps 1 and 6 belong to the model around the attention.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from hf_seq2seq_attn.errors import UnusableError
 
-# Weights recomputed in float64 from the module's own vectors must agree with what its forward returned: to this, or to
-# what rounding of the scores in the module's own dtype makes of them.
+from .attention_parts import AttentionParts
+
+# Numbers done again in float64 must agree with the model's own: to this, or to what rounding in its dtype makes of
+# them.
 TOLERANCE = 1e-4
 # e^80 is still a number in float32.
 LARGEST_EXPONENT = 80.0
@@ -33,6 +32,7 @@ class AttentionSteps:
         shift: 0, or the highest score where its own exponential would be too large or too small a number.
         weighted: (S, ...) a_i V_i; `context` is their sum.
         readable: (S,) bool, False = padding.
+        rounding: how far the weights of a model in its own dtype may be from these.
     """
 
     query: np.ndarray
@@ -50,52 +50,74 @@ class AttentionSteps:
     weighted: np.ndarray
     context: np.ndarray
     readable: np.ndarray
+    rounding: float
 
 
-@torch.no_grad()
-def attention_steps(attention: Any, state: Tensor, memory: Any, head: int = 0) -> AttentionSteps:
-    """Read the steps of one decoder state (query_dim,) from an attention module and its memory (batch of one).
+def attention_steps(
+    parts: AttentionParts, state: np.ndarray, states: np.ndarray, readable: np.ndarray | None = None
+) -> list[AttentionSteps]:
+    """Return the steps of one decoder state (query_dim,) over encoder states (S, key_dim), for every head.
 
-    Queries, keys and values come from the module; scores, softmax and sum are done again in float64 and compared
-    with the weights that the module's own forward returns.
+    Args:
+        readable: (S,) bool, False = padding; None = every position. NULL, where there is one, always is.
+    """
+    query = parts.query(state)
+    keys, values = parts.key(states), states if parts.value is None else parts.value(states)
+    mask = np.ones(len(states), dtype=bool) if readable is None else readable
+    if parts.null_key is not None and parts.null_value is not None:
+        keys, values = np.vstack([parts.null_key, keys]), np.vstack([parts.null_value, values])
+        mask = np.concatenate([[True], mask])
+    return [
+        _one_head(parts, head, *(np.split(part, parts.heads, axis=-1)[head] for part in (query, keys, values)), mask)
+        for head in range(parts.heads)
+    ]
+
+
+def joined_context(parts: AttentionParts, steps: list[AttentionSteps]) -> np.ndarray:
+    """Return what the attention hands on, (D,): the heads' contexts side by side, through the output projection."""
+    context = np.concatenate([each.context for each in steps])
+    if parts.output is None:
+        return context
+    # With nothing to read there is no context, and the projection's bias must not stand in for one.
+    return parts.output(context) if steps[0].readable.any() else np.zeros(parts.output.weight.shape[1])
+
+
+def check_same(what: str, found: np.ndarray, wanted: np.ndarray, tolerance: float) -> float:
+    """Return the largest difference between numbers done again and the model's own.
 
     Raises:
-        ValueError: the recomputed weights differ from the module's by more than 1e-4 and than rounding in its dtype
-            explains.
+        ValueError: it is not within `tolerance`.
     """
-    attention_of_one = state.reshape(1, 1, -1)
-    query = attention.q_proj(attention_of_one)[0, 0].unflatten(0, (attention.heads, -1))[head]
-    keys, values = memory.keys[0, head], memory.values[0, head]
-    readable = np.ones(len(keys), dtype=bool) if memory.readable is None else memory.readable[0, 0, 0].cpu().numpy()
-    q, k, v = (part.detach().double().cpu().numpy() for part in (query, keys, values))
-    vector = getattr(attention, "score_vector", None)
+    difference = float(np.abs(found - wanted).max())
+    if not difference <= tolerance:
+        raise UnusableError(
+            f"{what}, done again step by step, differ from the model's by {difference:.2g}; what this model computes "
+            "is not what these steps say, so they are not shown"
+        )
+    return difference
+
+
+def _one_head(
+    parts: AttentionParts, head: int, q: np.ndarray, k: np.ndarray, v: np.ndarray, readable: np.ndarray
+) -> AttentionSteps:
+    vector = None if parts.score_vector is None else parts.score_vector[head]
     if vector is None:
-        hidden, raw, scale, vector64 = None, k @ q, attention.scale, None
-        terms = np.abs(k) @ np.abs(q) * scale
+        hidden, raw = None, k @ q
+        terms = np.abs(k) @ np.abs(q) * parts.scale
     else:
-        vector64 = vector[head].detach().double().cpu().numpy()
         hidden = np.tanh(q + k)
-        raw, scale = hidden @ vector64, 1.0
-        terms = np.abs(hidden) @ np.abs(vector64)
-    scores = raw * scale
-    highest = float(scores[readable].max())
+        raw = hidden @ vector
+        terms = np.abs(hidden) @ np.abs(vector)
+    scores = raw * parts.scale
+    highest = float(scores[readable].max()) if readable.any() else 0.0
     shift = highest if abs(highest) > LARGEST_EXPONENT else 0.0
     exponentials = np.exp(np.where(readable, scores - shift, -np.inf))
     total = float(exponentials.sum())
-    weights = exponentials / total
+    weights = exponentials / total if total else exponentials
     weighted = weights[:, None] * v
-    rounding = torch.finfo(attention.q_proj.weight.dtype).eps * (1 + terms.max())
-    _check(attention, attention_of_one, memory, head, weights, max(TOLERANCE, 2 * rounding))
     return AttentionSteps(
-        query=q, keys=k, values=v, hidden=hidden, score_vector=vector64, raw=raw, scale=scale, scores=scores,
+        query=q, keys=k, values=v, hidden=hidden, score_vector=vector, raw=raw, scale=parts.scale, scores=scores,
         shift=shift, exponentials=exponentials, total=total, weights=weights, weighted=weighted,
         context=weighted.sum(0), readable=readable,
+        rounding=max(TOLERANCE, 4 * parts.precision * (1 + float(terms.max()))),
     )  # fmt: skip
-
-
-def _check(attention: Any, query: Tensor, memory: Any, head: int, weights: np.ndarray, tolerance: float) -> None:
-    _, returned = attention(query, memory, output_weights=True)
-    theirs = returned[0, head, 0].double().cpu().numpy()
-    difference = float(np.abs(theirs - weights[len(weights) - len(theirs) :]).max())
-    if not difference < tolerance:
-        raise UnusableError(f"the weights recomputed step by step differ from the model's by {difference:.2g}")

@@ -9,7 +9,6 @@ One row off turns correct alignments into noise, so every result names its rows.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,18 @@ from hf_seq2seq_attn.errors import UnusableError
 from hf_seq2seq_attn.limits import max_positions, vocabulary_size
 from hf_seq2seq_attn.tokenizer_pair import sides
 
-from .capture import capture_cross_attention, check_model, evaluating
+from .attention_maps import WEIGHTS, AttentionMaps
+from .capture import CrossAttentionReader, LayerMaps, check_model, input_device, private_copy
+from .languages import Languages, set_languages
 from .tokens import Sentence, TokenizedText, from_ids, tokenize
+from .value_norms import ValueNorms
 
 ROWS = ("output", "input")
 # Sentences are sorted by length within this many batches: little padding, and results flow in input order.
 _BATCHES_SORTED_TOGETHER = 64
+_DEFAULT_LAYERS, _DEFAULT_HEADS = 12, 16
+# Of maps that wait for those of earlier sentences, 256 MiB of float32.
+_NUMBERS_WAITING = 2**26
 
 
 class SentenceError(UnusableError):
@@ -41,62 +46,6 @@ class SentenceError(UnusableError):
         self.side, self.number, self.what = side, number, what
 
 
-@dataclass(frozen=True)
-class AttentionMaps:
-    """The cross-attention of one sentence pair.
-
-    Attributes:
-        weights: (L, H, T, S) float32. Row t is the row of target token t, so rows are labelled by the token they
-            align; each sums to 1 over S (less the share of a NULL key).
-        source, target: the two sides as tokens and words; T and S count tokens, special ones included.
-        align_with: what a row means, "output" or "input" (see the module).
-        layers, heads: which of the model's layers and heads these are.
-    """
-
-    weights: np.ndarray
-    source: TokenizedText
-    target: TokenizedText
-    align_with: str
-    layers: tuple[int, ...]
-    heads: tuple[int, ...]
-
-    @property
-    def source_tokens(self) -> list[str]:
-        return self.source.tokens
-
-    @property
-    def target_tokens(self) -> list[str]:
-        return self.target.tokens
-
-    @property
-    def source_words(self) -> list[str]:
-        return self.source.words
-
-    @property
-    def target_words(self) -> list[str]:
-        return self.target.words
-
-    def matrix(self, layer: int | None = None, heads: Sequence[int] | None = None) -> np.ndarray:
-        """Return one layer's map, averaged over heads: (T, S) float32.
-
-        Args:
-            layer: the model's number of the layer, negative from the end of those held; None = the last one held.
-            heads: the model's numbers of the heads; None = all that are held.
-
-        Raises:
-            ValueError: a layer or head that is not held.
-        """
-        layer = self.layers[-1] if layer is None else layer
-        if layer not in self.layers and -len(self.layers) <= layer < 0:
-            layer = self.layers[layer]
-        chosen = self.heads if heads is None else tuple(heads)
-        if layer not in self.layers:
-            raise UnusableError(f"layer is {layer}; these maps hold the layers {list(self.layers)}")
-        if not chosen or not set(chosen) <= set(self.heads):
-            raise UnusableError(f"heads is {list(chosen)}; these maps hold the heads {list(self.heads)}")
-        return self.weights[self.layers.index(layer)][[self.heads.index(head) for head in chosen]].mean(axis=0)
-
-
 def extract(
     model: Any,
     tokenizer: Any,
@@ -107,11 +56,16 @@ def extract(
     batch_size: int = 32,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
+    weights: str = "attention",
+    source_prefix: str = "",
+    source_language: str | None = None,
+    target_language: str | None = None,
     generate_kwargs: dict[str, Any] | None = None,
 ) -> Iterator[AttentionMaps]:
     """Yield the cross-attention maps of sentence pairs, in input order, one for each pair (blank lines too).
 
-    The model is left as it was. Layers and heads that are not asked for are dropped batch by batch.
+    Nothing is written to the model or the tokenizer, so other threads may use them meanwhile. Maps of layers and
+    heads that are not asked for are not kept.
 
     Args:
         model: an encoder-decoder with cross-attention, of any Hugging Face family.
@@ -120,6 +74,12 @@ def extract(
             generation settings; the maps then come from a teacher-forced pass on the chosen ids.
         align_with: "output" or "input", see the module; None = `default_rows(model.config)`.
         layers, heads: decoder layers and heads to keep, negative from the end; None = all.
+        weights: "attention", or the norms of the weighted values, "norm" (rows sum to 1) or "raw_norm" (Kobayashi et
+            al. 2020; see `value_norms`).
+        source_prefix: what the model wants before each source, e.g. T5's `translate English to German: `; its tokens
+            are structural, and spans count from the user's own text.
+        source_language, target_language: of a multilingual model, by the tokenizer's names; None = the tokenizer's
+            `src_lang` and `tgt_lang` (see `set_languages`).
         generate_kwargs: for `model.generate` when there are no targets, e.g. `{"num_beams": 4}`.
 
     Raises:
@@ -130,6 +90,7 @@ def extract(
     check_model(model)
     rows = default_rows(model.config) if align_with is None else align_with
     check_rows(rows)
+    check_weights(weights)
     if batch_size < 1:
         raise UnusableError(f"batch_size is {batch_size}; it must be at least 1")
     if targets is None:
@@ -139,8 +100,17 @@ def extract(
             )
     elif len(sources) != len(targets):
         raise UnusableError(f"{len(sources)} sources but {len(targets)} targets; they must belong together one by one")
-    extractor = _Extractor(model, tokenizer, rows, layers, heads, generate_kwargs or {})
-    return _in_order(extractor, sources, targets, batch_size)
+    languages = set_languages(model, tokenizer, source_language, target_language)
+    reader = CrossAttentionReader(model, layers, heads, values=weights != "attention")
+    extractor = _Extractor(model, languages, reader, rows, weights, generate_kwargs or {})
+    prefix = languages.source_prefix + source_prefix
+    return _in_order(extractor, sources, targets, batch_size, prefix)
+
+
+def check_weights(weights: str) -> None:
+    """Raise a ValueError unless `weights` is one of `WEIGHTS`."""
+    if weights not in WEIGHTS:
+        raise UnusableError(f"weights is {weights!r}; allowed are {', '.join(WEIGHTS)}")
 
 
 def check_rows(align_with: str) -> None:
@@ -176,11 +146,15 @@ def _decoder_is_recurrent(config: Any) -> bool:
 
 
 def _in_order(
-    extractor: "_Extractor", sources: Sequence[Sentence], targets: Sequence[Sentence] | None, batch_size: int
+    extractor: "_Extractor",
+    sources: Sequence[Sentence],
+    targets: Sequence[Sentence] | None,
+    batch_size: int,
+    prefix: str,
 ) -> Iterator[AttentionMaps]:
     window = batch_size * _BATCHES_SORTED_TOGETHER
     for first in range(0, len(sources), window):
-        some_sources = tokenize(extractor.tokenizer, sources[first : first + window])
+        some_sources = tokenize(extractor.tokenizer, sources[first : first + window], prefix=prefix)
         some_targets = None
         if targets is not None:
             some_targets = tokenize(extractor.tokenizer, targets[first : first + window], target=True)
@@ -188,16 +162,32 @@ def _in_order(
             (len(source.ids), len(some_targets[index].ids) if some_targets else 0)
             for index, source in enumerate(some_sources)
         ]
-        order = sorted(range(len(some_sources)), key=lengths.__getitem__)
-        done: dict[int, AttentionMaps] = {}
-        for start in range(0, len(order), batch_size):
-            batch = order[start : start + batch_size]
-            pairs = [
-                (first + index, some_sources[index], some_targets[index] if some_targets else None) for index in batch
-            ]
-            done.update(zip(batch, extractor.run(pairs), strict=True))
-        for index in range(len(some_sources)):
-            yield done.pop(index)
+        for part in _parts(lengths, batch_size, extractor.maps_per_pair):
+            order = sorted(part, key=lengths.__getitem__)
+            done: dict[int, AttentionMaps] = {}
+            for start in range(0, len(order), batch_size):
+                batch = order[start : start + batch_size]
+                pairs = [
+                    (first + index, some_sources[index], some_targets[index] if some_targets else None)
+                    for index in batch
+                ]
+                done.update(zip(batch, extractor.run(pairs), strict=True))
+            for index in part:
+                yield done.pop(index)
+
+
+def _parts(lengths: Sequence[tuple[int, int]], batch_size: int, maps_per_pair: int) -> Iterator[range]:
+    """Yield ranges of pairs whose maps may wait for each other, of at least a batch and at most `_NUMBERS_WAITING`."""
+    start = waiting = 0
+    for index, (source, target) in enumerate(lengths):
+        # Targets that are still to be generated are about as long as their sources.
+        numbers = maps_per_pair * source * (target or source)
+        if index - start >= batch_size and waiting + numbers > _NUMBERS_WAITING:
+            yield range(start, index)
+            start, waiting = index, 0
+        waiting += numbers
+    if start < len(lengths):
+        yield range(start, len(lengths))
 
 
 class _Extractor:
@@ -206,66 +196,110 @@ class _Extractor:
     def __init__(
         self,
         model: Any,
-        tokenizer: Any,
+        languages: Languages,
+        reader: CrossAttentionReader,
         align_with: str,
-        layers: Sequence[int] | None,
-        heads: Sequence[int] | None,
+        weights: str,
         generate_kwargs: dict[str, Any],
     ) -> None:
-        self.model, self.tokenizer = model, tokenizer
-        self.align_with = align_with
-        self.layers, self.heads = layers, heads
-        self.generate_kwargs = generate_kwargs
+        self.model, self.languages, self.reader = model, languages, reader
+        self.tokenizer = languages.tokenizer
+        self.align_with, self.weights = align_with, weights
+        self.generate_kwargs = languages.generate_kwargs() | generate_kwargs
+        self.generator: Any = None
         config, generation = model.config, getattr(model, "generation_config", None)
-        self.start = _first_id(config, generation, "decoder_start_token_id", "bos_token_id")
+        own_start = languages.start_token
+        self.start: int = (
+            _first_id(config, generation, "decoder_start_token_id", "bos_token_id") if own_start is None else own_start
+        )
         self.ends = _id_list(getattr(config, "eos_token_id", None)) or _id_list(
             getattr(generation, "eos_token_id", None)
         )
         pad = getattr(config, "pad_token_id", None)
-        source_tokenizer, target_tokenizer = sides(tokenizer)
+        source_tokenizer, target_tokenizer = sides(self.tokenizer)
         self.tokenizer_of = {"source": source_tokenizer, "target": target_tokenizer}
         self.pad = next((value for value in (pad, source_tokenizer.pad_token_id, self.start) if value is not None), 0)
 
+    @property
+    def maps_per_pair(self) -> int:
+        """Return how many (T, S) maps a pair has, about: heads are counted when the first batch is read."""
+        config = self.model.config
+        layers = len(self.reader.layers) or _DEFAULT_LAYERS
+        heads = len(self.reader.heads) or getattr(config, "decoder_attention_heads", None) or _DEFAULT_HEADS
+        return layers * heads * (1 if self.weights == "attention" else 2)
+
+    @torch.no_grad()
     def run(self, pairs: Sequence[tuple[int, TokenizedText, TokenizedText | None]]) -> list[AttentionMaps]:
         """Return the maps of one batch; each pair is (its place in the input, source, target or None)."""
+        places = [place for place, _, _ in pairs]
         sources = [self._not_empty(source) for _, source, _ in pairs]
-        self._check_ids("source", [place for place, _, _ in pairs], sources)
+        self._check_ids("source", places, sources)
         input_ids, attention_mask = self._pad([source.ids for source in sources])
-        with evaluating(self.model), torch.no_grad():
-            if pairs[0][2] is None:
-                targets = self._generate(input_ids, attention_mask)
-            else:
-                targets = [self._ended(target) for _, _, target in pairs if target is not None]
-            self._check_ids("target", [place for place, _, _ in pairs], targets)
-            offset = row_offset(self.model.config, self.align_with)
-            # The last token's row exists only if something follows it; what that is cannot change the row.
-            tail = [self.pad] * max(0, offset - 1)
-            decoder_ids, _ = self._pad([[self.start, *target.ids, *tail] for target in targets])
-            captured, layers, heads = capture_cross_attention(
-                self.model, input_ids, attention_mask, decoder_ids, self.layers, self.heads
-            )
-            weights = torch.stack([layer.float() for layer in captured], dim=1).cpu().numpy()
-        self._check_weights([place for place, _, _ in pairs], weights)
+        if pairs[0][2] is None:
+            started = self._generate(input_ids, attention_mask)
+        else:
+            started = [self._started(target) for _, _, target in pairs if target is not None]
+        targets = [target for _, target in started]
+        self._check_ids("target", places, targets)
+        offset = row_offset(self.model.config, self.align_with)
+        # The last token's row exists only if something follows it; what that is cannot change the row.
+        tail = [self.pad] * max(0, offset - 1)
+        decoder_ids, _ = self._pad([[start, *target.ids, *tail] for start, target in started])
+        captured = self.reader.read(input_ids, attention_mask, decoder_ids)
+        weights, products = _on_host(captured)
+        self._check_weights(places, weights)
+        if products is not None:
+            self._check_products(places, products)
         return [
-            AttentionMaps(
-                weights=weights[index, :, :, offset : offset + len(target.ids), : len(source.ids)].copy(),
-                source=source,
-                target=target,
-                align_with=self.align_with,
-                layers=layers,
-                heads=heads,
+            self._maps(
+                source,
+                start,
+                target,
+                weights[index, :, :, offset : offset + len(target.ids), : len(source.ids)].copy(),
+                None if products is None else products[index],
             )
-            for index, (source, target) in enumerate(zip(sources, targets, strict=True))
+            for index, (source, (start, target)) in enumerate(zip(sources, started, strict=True))
         ]
 
-    def _generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> list[TokenizedText]:
+    def _maps(
+        self,
+        source: TokenizedText,
+        start: int,
+        target: TokenizedText,
+        attention: np.ndarray,
+        products: np.ndarray | None,
+    ) -> AttentionMaps:
+        norms, weights = None, attention
+        if products is not None:
+            has_null = bool(getattr(self.model.config, "null_key", False))
+            if has_null:
+                null = np.clip(1 - attention.sum(axis=-1, keepdims=True), 0, None)
+                attention = np.concatenate([null, attention], axis=-1)
+            norms = ValueNorms(attention, products[..., : attention.shape[-1]].copy(), has_null)
+            weights = norms.per_head(self.weights == "norm")
+        return AttentionMaps(
+            weights=weights,
+            source=source,
+            target=target,
+            align_with=self.align_with,
+            layers=self.reader.layers,
+            heads=self.reader.heads,
+            weight_kind=self.weights,
+            norms=norms,
+            start=start,
+        )
+
+    def _generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> list[tuple[int, TokenizedText]]:
+        """Return for each source the token that its target starts with, and the target."""
+        if self.generator is None:
+            self.generator = private_copy(self.model)
         # Some configs keep the library's 20 tokens, which would cut sentences in silence.
         limit = (
             {}
             if {"max_length", "max_new_tokens"} & set(self.generate_kwargs)
             else {"max_new_tokens": self._generation_limit(input_ids.shape[1]), "max_length": None}
         )
-        sequences = self.model.generate(
+        sequences = self.generator.generate(
             input_ids=input_ids, attention_mask=attention_mask, **limit, **self.generate_kwargs
         )
         sequences = getattr(sequences, "sequences", sequences)
@@ -277,7 +311,7 @@ class _Extractor:
         for sequence in sequences.tolist():
             ids = sequence[1:]
             end = next((index for index, token in enumerate(ids) if token in self.ends), len(ids) - 1)
-            targets.append(self._ended(from_ids(self.tokenizer, ids[: end + 1])))
+            targets.append((sequence[0], self._ended(from_ids(self.tokenizer, ids[: end + 1]))))
         return targets
 
     def _generation_limit(self, source_length: int) -> int:
@@ -293,6 +327,11 @@ class _Extractor:
             return source
         return self._followed_by(self.ends[0] if self.ends else self.pad, source, "source")
 
+    def _started(self, target: TokenizedText) -> tuple[int, TokenizedText]:
+        """Return the token that a given target starts with, and the target as the decoder is to produce it."""
+        start, target = self.languages.decoder_view(self._ended(target))
+        return self.start if start is None else start, target
+
     def _ended(self, target: TokenizedText) -> TokenizedText:
         """Return `target` with an end token: not every tokenizer adds one, and the last word's input row needs it."""
         if not self.ends or set(target.ids[-2:]) & set(self.ends):
@@ -301,18 +340,11 @@ class _Extractor:
 
     def _followed_by(self, token_id: int, text: TokenizedText, side: str) -> TokenizedText:
         token = str(self.tokenizer_of[side].convert_ids_to_tokens(token_id))
-        return TokenizedText(
-            text.text,
-            [*text.ids, token_id],
-            [*text.tokens, token],
-            [*text.spans, None],
-            text.words,
-            [*text.word_of, None],
-        )
+        return text.with_structural(len(text.ids), token_id, token, "end")
 
     def _pad(self, sequences: Sequence[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return ids (B, longest) int64, padded on the right, and their mask, 1 = read."""
-        device = self.model.device
+        device = input_device(self.model)
         length = max(len(ids) for ids in sequences)
         ids = torch.tensor([[*row, *[self.pad] * (length - len(row))] for row in sequences], device=device)
         mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in sequences], device=device)
@@ -327,6 +359,18 @@ class _Extractor:
                     place + 1,
                     "the model's attention to it is not a number; the model is broken, or its dtype too narrow for it",
                 )
+
+    def _check_products(self, places: Sequence[int], products: np.ndarray) -> None:
+        """Refuse values that have no length, whose norms would be all 0."""
+        for place, each in zip(places, products, strict=True):
+            for number, layer in zip(self.reader.layers, each, strict=True):
+                if not layer.any():
+                    raise SentenceError(
+                        "source",
+                        place + 1,
+                        f"the values of layer {number} have no length, so norms say nothing there; choose other layers "
+                        "or weights='attention'",
+                    )
 
     def _check_ids(self, name: str, places: Sequence[int], sides: Sequence[TokenizedText]) -> None:
         config = self.model.config
@@ -347,6 +391,13 @@ class _Extractor:
                     f"{len(side.ids)} tokens are more than the model's max_position_embeddings={positions} can hold; "
                     "split the sentence",
                 )
+
+
+def _on_host(captured: Sequence[LayerMaps]) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the weights (B, L, H, T, S) and products (B, L, H, H, N) of a batch; layers may lie on several devices."""
+    weights = torch.stack([layer.weights.cpu() for layer in captured], dim=1).numpy()
+    products = [layer.products.cpu() for layer in captured if layer.products is not None]
+    return weights, torch.stack(products, dim=1).numpy() if products else None
 
 
 def _id_list(value: int | Sequence[int] | None) -> list[int]:

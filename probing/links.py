@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .hmm import DEFAULT_JUMPS, hmm_links, learn_jumps
+from .hmm import DEFAULT_JUMPS, JumpModel, hmm_links, learn_jumps
 from .link_types import Link, Links, as_links, checked_matrix, checked_null
 from .matching import itermax_links, match_links, mutual_links
 from .transport import THRESHOLD, transport_links
@@ -147,13 +147,20 @@ EXTRACTIONS: dict[str, Extraction] = {
 }
 
 
-def extract_links(matrix: np.ndarray, how: str = "argmax", null: np.ndarray | None = None) -> Links:
+def extract_links(
+    matrix: np.ndarray, how: str = "argmax", null: np.ndarray | None = None, *, jumps: JumpModel | None = None
+) -> Links:
     """Read links off `matrix` (T, S) in the way that `how` names: one of `EXTRACTIONS`, a value after a colon.
+
+    Args:
+        jumps: what `hmm` uses, from `corpus_jumps`; None = its default jumps. Other ways do not look at it.
 
     Raises:
         ValueError: `how` is none of these.
     """
     method, value = _parse(how)
+    if jumps is not None and method is EXTRACTIONS["hmm"]:
+        return hmm_links(matrix, null, jumps=jumps)
     return method.read(matrix, null, value)
 
 
@@ -166,13 +173,27 @@ def extract_corpus_links(
         matrices: (T, S) float each.
         nulls: (T,) float or None each.
     """
-    method, value = _parse(how)
+    jumps = corpus_jumps(matrices, how, nulls)
     nulls = [None] * len(matrices) if nulls is None else nulls
-    pairs = list(zip(matrices, nulls, strict=True))
-    if method is not EXTRACTIONS["hmm"]:
-        return [method.read(matrix, null, value) for matrix, null in pairs]
-    jumps = learn_jumps(matrices, nulls, start=DEFAULT_JUMPS.with_null(value))
-    return [hmm_links(matrix, null, jumps=jumps) for matrix, null in pairs]
+    return [extract_links(matrix, how, null, jumps=jumps) for matrix, null in zip(matrices, nulls, strict=True)]
+
+
+def learns_jumps(how: str) -> bool:
+    """Tell whether `how` reads a pair in the light of the other pairs of its corpus."""
+    return _parse(how)[0] is EXTRACTIONS["hmm"]
+
+
+def corpus_jumps(
+    matrices: Sequence[np.ndarray], how: str, nulls: Sequence[np.ndarray | None] | None = None
+) -> JumpModel | None:
+    """Return the jumps that `hmm` learns from these pairs; None where `how` is another way.
+
+    Args:
+        matrices, nulls: as in `extract_corpus_links`.
+    """
+    if not learns_jumps(how):
+        return None
+    return learn_jumps(matrices, nulls, start=DEFAULT_JUMPS.with_null(_parse(how)[1]))
 
 
 def check_extraction(how: str) -> None:

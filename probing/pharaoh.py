@@ -92,25 +92,41 @@ def iterate_pharaoh(path: Path, base: int) -> Iterator[AlignedPair]:
     # The same few tokens make up most of a file: each is taken apart, and its tuple kept in memory, once.
     known: dict[str, tuple[Link, bool]] = {}
     for number, line in enumerate(iterate_lines(path), start=1):
-        sure: list[Link] = []
-        possible: list[Link] = []
-        probabilities: dict[Link, float] = {}
-        for token in line.split():
-            entry = known.get(token)
-            if entry is None:
-                link, is_sure, probability = _parse(token, base, path, number)
-                entry = (link, is_sure)
-                if probability is not None:
-                    probabilities[link] = probability
-                elif len(known) < _TOKENS_KEPT:
-                    known[token] = entry
-            (sure if entry[1] else possible).append(entry[0])
-        certain = frozenset(sure)
-        gold = Gold(certain, certain.union(possible) if possible else certain)
-        yield AlignedPair(gold, probabilities, line=number)
+        yield parse_pharaoh(line, base, path, number, known)
 
 
-def _parse(token: str, base: int, path: Path, number: int) -> tuple[Link, bool, float | None]:
+def parse_pharaoh(
+    line: str, base: int, path: str | Path, number: int, known: dict[str, tuple[Link, bool]] | None = None
+) -> AlignedPair:
+    """Read one line of Pharaoh or TALP links that count from `base`.
+
+    Args:
+        path, number: where the line stands, for errors.
+        known: tokens seen before, and what they mean; filled here. It saves time and memory over many lines.
+
+    Raises:
+        InputError: a token that is no link, naming path and number.
+    """
+    known = {} if known is None else known
+    sure: list[Link] = []
+    possible: list[Link] = []
+    probabilities: dict[Link, float] = {}
+    for token in line.split():
+        entry = known.get(token)
+        if entry is None:
+            link, is_sure, probability = _parse(token, base, path, number)
+            entry = (link, is_sure)
+            if probability is not None:
+                probabilities[link] = probability
+            elif len(known) < _TOKENS_KEPT:
+                known[token] = entry
+        (sure if entry[1] else possible).append(entry[0])
+    certain = frozenset(sure)
+    gold = Gold(certain, certain.union(possible) if possible else certain)
+    return AlignedPair(gold, probabilities, line=number)
+
+
+def _parse(token: str, base: int, path: str | Path, number: int) -> tuple[Link, bool, float | None]:
     match = _LINK.fullmatch(token)
     if match is None:
         raise InputError(
@@ -124,7 +140,7 @@ def _parse(token: str, base: int, path: Path, number: int) -> tuple[Link, bool, 
     return link, match[2] == "-", probability
 
 
-def parse_probability(text: str, path: Path, number: int) -> float:
+def parse_probability(text: str, path: str | Path, number: int) -> float:
     """Return a probability, or raise an InputError naming the line."""
     try:
         value = float(text)

@@ -96,11 +96,10 @@ def score_counts(
     counts: np.ndarray, *, base: Mapping[str, int] | None = None, seed: int = 0, alpha: float = 0.5
 ) -> AlignmentScore:
     """Return the scores of the counts that `count_links` makes; arguments as in `score_links`."""
-    found, sure, possible, found_sure, found_possible = (int(total) for total in counts.sum(axis=0))
-    precision = _ratio(found_possible, found)
-    recall = _ratio(found_sure, sure)
+    found, sure, possible, _, _ = (int(total) for total in counts.sum(axis=0))
+    aer, precision, recall = score_ratios(counts)
     return AlignmentScore(
-        aer=1 - _ratio(found_sure + found_possible, found + sure),
+        aer=aer,
         precision=precision,
         recall=recall,
         f1=f_measure(precision, recall),
@@ -113,6 +112,13 @@ def score_counts(
         alpha=alpha,
         f_alpha=f_measure(precision, recall, alpha),
     )
+
+
+def score_ratios(counts: np.ndarray) -> tuple[float, float, float]:
+    """Return AER, precision and recall of the counts that `count_links` makes, without the cost of an interval."""
+    found, sure, _, found_sure, found_possible = (int(total) for total in counts.sum(axis=0))
+    aer = 1 - _ratio(found_sure + found_possible, found + sure)
+    return aer, _ratio(found_possible, found), _ratio(found_sure, sure)
 
 
 def f_measure(precision: float, recall: float, alpha: float = 0.5) -> float:

@@ -6,6 +6,8 @@ What to do with the weight on structural tokens (end of sentence, language codes
 - renormalise: drop them and scale each row of the rest to sum to 1.
 - null: keep them, and what a NULL key takes, as "no source word": a target word that looks at one of them most stays
   unlinked. `threshold:X` compares nothing within a row: under it null is as mask.
+Each of them with `+punctuation`: the source's final punctuation is a sink as well, except for the target's final
+punctuation, which looks at nothing else (Chen et al. 2020).
 """
 
 from collections.abc import Sequence
@@ -13,11 +15,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .extraction import AttentionMaps
+from hf_seq2seq_attn.errors import UnusableError
+
+from .attention_maps import AttentionMaps, LayerChoice
 from .link_types import Links
 from .links import extract_links
+from .sinks import final_punctuation, pair_final_punctuation
 
-SPECIALS = ("mask", "renormalise", "null")
+_POLICIES = ("mask", "renormalise", "null")
+_PUNCTUATION = "+punctuation"
+SPECIALS = (*_POLICIES, *(policy + _PUNCTUATION for policy in _POLICIES))
 SUBWORDS = ("matrix", "links")
 
 
@@ -36,15 +43,15 @@ class WordMatrix:
 
 
 def to_words(
-    maps: AttentionMaps, *, layer: int | None = None, heads: Sequence[int] | None = None, specials: str = "mask"
+    maps: AttentionMaps, *, layer: LayerChoice = None, heads: Sequence[int] | None = None, specials: str = "mask"
 ) -> WordMatrix:
-    """Turn one layer's map, averaged over heads, into a matrix of words.
+    """Turn a map, averaged over heads and layers, into a matrix of words.
 
     Args:
         layer, heads: as in `AttentionMaps.matrix`.
-        specials: `mask`, `renormalise` or `null`, see the module.
+        specials: one of `SPECIALS`, see the module.
     """
-    tokens, null = _without_sinks(maps, maps.matrix(layer, heads), specials)
+    tokens, null = _without_sinks(maps, layer, heads, specials)
     columns = _membership(maps.source.word_of, len(maps.source_words))
     rows = _membership(maps.target.word_of, len(maps.target_words))
     # A word without tokens (nothing the tokenizer reads) keeps a row of zeros.
@@ -56,7 +63,7 @@ def to_words(
 def to_word_links(
     maps: AttentionMaps,
     *,
-    layer: int | None = None,
+    layer: LayerChoice = None,
     heads: Sequence[int] | None = None,
     specials: str = "mask",
     subwords: str = "matrix",
@@ -75,26 +82,51 @@ def to_word_links(
     if subwords == "matrix":
         matrix = to_words(maps, layer=layer, heads=heads, specials=specials)
         return extract_links(matrix.weights, links, matrix.null)
-    tokens, null = _without_sinks(maps, maps.matrix(layer, heads), specials)
+    tokens = to_tokens(maps, layer=layer, heads=heads, specials=specials)
+    return words_of_links(maps, extract_links(tokens.weights, links, tokens.null))
+
+
+def to_tokens(
+    maps: AttentionMaps, *, layer: LayerChoice = None, heads: Sequence[int] | None = None, specials: str = "mask"
+) -> WordMatrix:
+    """Return the matrix of tokens by tokens that `subwords="links"` reads: rows of structural tokens are 0.
+
+    Args:
+        layer, heads, specials: as in `to_words`.
+    """
+    tokens, null = _without_sinks(maps, layer, heads, specials)
     tokens[np.array(maps.target.structural, dtype=bool)] = 0
-    pairs = (
-        (maps.source.word_of[i], maps.target.word_of[j])
-        for i, j in extract_links(tokens, links, None if null is None else _heaviest(null))
-    )
+    return WordMatrix(tokens, None if null is None else _heaviest(null))
+
+
+def words_of_links(maps: AttentionMaps, links: Links) -> Links:
+    """Link two words if any of their tokens are linked."""
+    pairs = ((maps.source.word_of[i], maps.target.word_of[j]) for i, j in links)
     return frozenset((i, j) for i, j in pairs if i is not None and j is not None)
 
 
-def _without_sinks(maps: AttentionMaps, tokens: np.ndarray, specials: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the map (T, S) with structural columns 0, and under "null" these columns and the NULL key's."""
+def _without_sinks(
+    maps: AttentionMaps, layer: LayerChoice, heads: Sequence[int] | None, specials: str
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the map (T, S) with the columns of sinks 0, and under "null" what these columns and the NULL key hold."""
     if specials not in SPECIALS:
-        raise ValueError(f"specials is {specials!r}; allowed are {', '.join(SPECIALS)}")
+        raise UnusableError(f"specials is {specials!r}; allowed are {', '.join(SPECIALS)}")
+    policy = specials.removesuffix(_PUNCTUATION)
+    tokens = maps.matrix(layer, heads)
     structural = np.array(maps.source.structural, dtype=bool)
+    sinks = [tokens[:, structural]]
+    if policy == "null":
+        sinks.append(maps.null_weights(layer, heads)[:, None])
+    if policy != specials:
+        tokens, taken = pair_final_punctuation(maps, tokens)
+        sinks.append(taken)
+        # What was forced on the final punctuation is no longer anyone else's.
+        forced = final_punctuation(maps.target) & final_punctuation(maps.source).any()
+        sinks = [np.where(forced[:, None], np.float32(0), each) for each in sinks]
     kept = np.where(structural, np.float32(0), tokens)
-    if specials == "null":
-        # Weights leave out the NULL key, so its share is what a row lacks to 1.
-        null_key = np.clip(1 - tokens.sum(axis=1, keepdims=True), 0, None)
-        return kept, np.hstack([tokens[:, structural], null_key])
-    if specials == "renormalise":
+    if policy == "null":
+        return kept, np.hstack(sinks)
+    if policy == "renormalise":
         total = kept.sum(axis=1, keepdims=True)
         kept = np.divide(kept, total, out=np.zeros_like(kept), where=total > 0)
     return kept, None
@@ -103,9 +135,9 @@ def _without_sinks(maps: AttentionMaps, tokens: np.ndarray, specials: str) -> tu
 def _membership(word_of: list[int | None], words: int) -> np.ndarray:
     """Return (tokens, words) float32, 1 where the token belongs to the word."""
     matrix = np.zeros((len(word_of), words), dtype=np.float32)
-    for token, word in enumerate(word_of):
-        if word is not None:
-            matrix[token, word] = 1
+    numbers = np.array([-1 if word is None else word for word in word_of], dtype=np.int64)
+    tokens = np.flatnonzero(numbers >= 0)
+    matrix[tokens, numbers[tokens]] = 1
     return matrix
 
 

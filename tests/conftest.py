@@ -1,10 +1,14 @@
 """The same ground for every test: no network, one thread, a fixed seed."""
 
+import atexit
 import os
+import shutil
+import tempfile
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by huggingface_hub when it is imported
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.setdefault("HF_DATASETS_CACHE", tempfile.mkdtemp(prefix="seq2seq-attn-tests-"))  # read by datasets, too
 
 import random
 
@@ -13,6 +17,9 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+
+if "seq2seq-attn-tests-" in os.environ["HF_DATASETS_CACHE"]:
+    atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

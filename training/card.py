@@ -7,9 +7,10 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
+from hf_seq2seq_attn.probing import write_atomically
 from hf_seq2seq_attn.tokenizer_pair import TARGET_FOLDER
 
-from .recipe import Recipe, load_recipe
+from .recipe import TASKS, Recipe, load_recipe
 from .run_record import ATTENTION_FILE, CURVE_FILE, METRICS_FILE, RECIPE_FILE, read_metrics
 
 CARD_FILE = "README.md"
@@ -17,7 +18,16 @@ CARD_FILE = "README.md"
 _SCORES = (
     ("chrf", "chrF", "{:.1f}"),
     ("bleu", "BLEU", "{:.1f}"),
+    ("wer", "word error rate (edits per word)", "{:.3f}"),
+    ("per", "phoneme error rate (edits per phoneme)", "{:.3f}"),
+    ("exact_match", "lines that equal their reference", "{:.3f}"),
+    ("word_error_rate", "words with a wrong pronunciation", "{:.3f}"),
+    ("wer", "word error rate (edits per word)", "{:.3f}"),
+    ("per", "phoneme error rate", "{:.3f}"),
+    ("exact_match", "lines exactly right", "{:.3f}"),
+    ("word_error_rate", "lines not exactly right", "{:.3f}"),
     ("loss", "loss (nats per token)", "{:.3f}"),
+    ("guided_loss", "guided loss (nats per guided row)", "{:.3f}"),
     ("aer", "alignment error rate", "{:.3f}"),
     ("precision", "link precision", "{:.3f}"),
     ("recall", "link recall", "{:.3f}"),
@@ -35,7 +45,7 @@ def write_card(run_dir: str | Path) -> Path:
         two_tokenizers=(run_dir / TARGET_FOLDER).is_dir(),
     )
     path = run_dir / CARD_FILE
-    path.write_text(text, encoding="utf-8")
+    write_atomically(path, [text])
     return path
 
 
@@ -51,7 +61,7 @@ def card_text(
         f"# {recipe.name}",
         _what_it_is(metrics, recipe, config),
         _numbers(metrics),
-        _get_started(metrics, config, two_tokenizers),
+        _get_started(metrics, recipe, config, two_tokenizers),
         _examination(metrics, config, pictures),
         _limits(metrics, recipe),
         _training(metrics, recipe, pictures),
@@ -61,12 +71,16 @@ def card_text(
 
 
 def _front_matter(metrics: Mapping[str, Any], recipe: Recipe, config: Mapping[str, Any]) -> ModelCardData:
-    tags = ["seq2seq", "attention", "word-alignment"] + (["custom_code"] if _is_ours(config) else [])
-    languages = [code for code in (recipe.data.source_language, recipe.data.target_language) if code]
+    task = TASKS[recipe.task]
+    tags = ["seq2seq", *(["attention", "word-alignment"] if _has_attention(config) else [])]
+    tags += ([task.tag] if task.tag else []) + (["custom_code"] if _is_ours(config) else [])
+    # The Hub takes ISO codes alone, not `deu_Latn`.
+    named = (recipe.data.source_language, recipe.data.target_language)
+    languages = [code for code in named if code and re.fullmatch("[a-z]{2,3}", code)]
     results = [
         EvalResult(
-            task_type="translation",
-            task_name="Translation and word alignment",
+            task_type=task.pipeline or "text2text-generation",
+            task_name=task.name,
             dataset_type=recipe.name,
             dataset_name=recipe.name,
             dataset_split=part,
@@ -80,6 +94,7 @@ def _front_matter(metrics: Mapping[str, Any], recipe: Recipe, config: Mapping[st
         if key in metrics.get(part, {})
     ]
     optional: dict[str, Any] = {"language": languages or None, "license": recipe.license}
+    optional["pipeline_tag"] = None if _aligns_only(recipe) else task.pipeline
     if results:
         # The Hub wants a name exactly where there are results.
         optional |= {"eval_results": results, "model_name": recipe.name}
@@ -89,7 +104,6 @@ def _front_matter(metrics: Mapping[str, Any], recipe: Recipe, config: Mapping[st
         optional["base_model"] = init_from
     return ModelCardData(
         library_name="transformers",
-        pipeline_tag="translation",
         tags=tags,
         **{key: value for key, value in optional.items() if value is not None},
     )
@@ -99,22 +113,29 @@ def _what_it_is(metrics: Mapping[str, Any], recipe: Recipe, config: Mapping[str,
     languages = [code for code in (recipe.data.source_language, recipe.data.target_language) if code]
     direction = f" from `{languages[0]}` to `{languages[1]}`" if len(languages) == 2 else ""
     if _is_ours(config):
+        attention = f"with {config['cross_attention_type'].replace('_', ' ')} attention"
+        if not _has_attention(config):
+            attention = "without attention: one vector holds the whole source"
+        names = {kind: kind if kind == "transformer" else kind.upper() for kind in ("transformer", "gru", "lstm")}
         kind = (
-            f"a {config['encoder_type']} encoder and a {config['decoder_type']} decoder with "
-            f"{config['cross_attention_type'].replace('_', ' ')} attention (hf_seq2seq_attn)"
+            f"a {names[config['encoder_type']]} encoder and a {names[config['decoder_type']]} decoder {attention} "
+            "(hf_seq2seq_attn)"
         )
     else:
         kind = f"a {config['model_type']} encoder-decoder"
     text = (
-        f"A translation model{direction}: {kind}, {metrics['parameters']:,} parameters, trained on "
-        f"{metrics['data']['train']['kept']:,} sentence pairs in {metrics['steps']:,} steps."
+        f"A {'word aligner' if _aligns_only(recipe) else TASKS[recipe.task].model}{direction}: {kind}, "
+        f"{metrics['parameters']:,} parameters, trained on "
+        f"{_pairs(metrics['data']['train'])} in {metrics['steps']:,} steps."
     )
     if recipe.model.get("init_from"):
-        text += f" It continues from `{recipe.model['init_from']}`."
+        text += f" It continues from `{_shared_name(recipe.model['init_from'])}`."
     if recipe.alignment is not None:
+        made = metrics.get("links")
+        by = f" that {made['aligner']} made of the training text ({made['symmetrization']})" if made else ""
         text += (
-            f" Its attention was guided by word links (weight {recipe.alignment.weight:g}), so that it can be read as "
-            "a word alignment."
+            f" Its attention was guided by word links{by} (weight {recipe.alignment.weight:g}), so that it can be read "
+            "as a word alignment."
         )
     return text + (f"\n\n{recipe.data.attribution}" if recipe.data.attribution else "")
 
@@ -135,33 +156,37 @@ def _numbers(metrics: Mapping[str, Any]) -> str:
         if f"{key}_signature" in metrics[parts[-1]]
     ]
     text = "\n".join(["## Numbers", "", head, "|---" * (len(parts) + 1) + "|", *rows])
-    return text + "\n\nText is scored as tokenised in the files. " + " ".join(signatures)
+    return text + ("\n\nText is scored as it stands in the files. " + " ".join(signatures) if signatures else "")
 
 
-def _get_started(metrics: Mapping[str, Any], config: Mapping[str, Any], two_tokenizers: bool) -> str:
+def _get_started(metrics: Mapping[str, Any], recipe: Recipe, config: Mapping[str, Any], two_tokenizers: bool) -> str:
     trust = ", trust_remote_code=True" if _is_ours(config) else ""
     source, target = metrics["example"]["source"], metrics["example"]["target"]
     # Each side of such a model has its own ids: the output is read with the target's tokenizer.
     load_target = f'\ntarget_tokenizer = AutoTokenizer.from_pretrained(folder, subfolder="{TARGET_FOLDER}")'
     reader = "target_tokenizer" if two_tokenizers else "tokenizer"
-    translate = f"""from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+    load = f"""from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 folder = "."  # this folder, or its id on the Hub
 source = {source!r}
 tokenizer = AutoTokenizer.from_pretrained(folder){load_target if two_tokenizers else ""}
-model = AutoModelForSeq2SeqLM.from_pretrained(folder{trust})
+model = AutoModelForSeq2SeqLM.from_pretrained(folder{trust})"""
+    translate = f"""{load}
 output = model.generate(**tokenizer(source, return_tensors="pt"), num_beams=4)
 print({reader}.batch_decode(output, skip_special_tokens=True))"""
-    text = "## How to get started\n\n" + _fenced(translate)
+    heading = "## How to get started\n\n"
     if not _has_attention(config):
-        return text
+        return heading + _fenced(translate)
     both = "TokenizerPair(tokenizer, target_tokenizer)" if two_tokenizers else "tokenizer"
     import_pair = "from hf_seq2seq_attn.tokenizer_pair import TokenizerPair\n" if two_tokenizers else ""
     look = f"""from hf_seq2seq_attn.probing import align
 {import_pair}
 target = {target!r}
 print(align(model, {both}, [source], [target]))"""
-    return text + "\n\nWith hf_seq2seq_attn installed, its word alignment:\n\n" + _fenced(look)
+    if _aligns_only(recipe):
+        # It never learned to translate.
+        return heading + "With hf_seq2seq_attn installed:\n\n" + _fenced(f"{load}\n\n{look}")
+    return heading + _fenced(translate) + "\n\nWith hf_seq2seq_attn installed, its word alignment:\n\n" + _fenced(look)
 
 
 def _examination(metrics: Mapping[str, Any], config: Mapping[str, Any], pictures: set[str]) -> str:
@@ -171,7 +196,7 @@ def _examination(metrics: Mapping[str, Any], config: Mapping[str, Any], pictures
         if "aer" in scores:
             low, high = scores["aer_ci95"]
             lines.append(
-                f"Word links read off the attention ({scores['align_with']} rows), against the manual links of {part}: "
+                f"Word links read off the attention ({scores['align_with']} rows), against the gold links of {part}: "
                 f"alignment error rate {scores['aer']:.3f} (95% interval {low:.3f} to {high:.3f}), precision "
                 f"{scores['precision']:.3f}, recall {scores['recall']:.3f}, {scores['sentences']:,} sentences."
             )
@@ -189,13 +214,13 @@ def _examination(metrics: Mapping[str, Any], config: Mapping[str, Any], pictures
 def _limits(metrics: Mapping[str, Any], recipe: Recipe) -> str:
     train = metrics["data"]["train"]
     lines = [
-        f"- It has seen {train['kept']:,} pairs of one corpus: expect little of text of another kind.",
+        f"- It has seen {_pairs(train)} of {_corpora(train)}: expect little of text of another kind.",
         f"- Sentences longer than {recipe.data.max_source_length} source or {recipe.data.max_target_length} target "
         "sub-words were never seen.",
-        "- It may translate wrongly and fluently; nothing in it knows when it does.",
+        f"- {_warning(recipe)}",
         "- One run with one seed: differences to another run of the same recipe are not measured.",
     ]
-    if train["too_long"] or train["blank"]:
+    if "too_long" in train and (train["too_long"] or train["blank"]):
         lines.append(
             f"- {train['too_long']:,} training pairs were left out as too long, {train['blank']:,} as blank on a side."
         )
@@ -215,15 +240,51 @@ def _training(metrics: Mapping[str, Any], recipe: Recipe, pictures: set[str]) ->
     lines = [
         "## Training",
         f"Started {metrics['started']}, {metrics['seconds']:,} seconds, {metrics['steps']:,} steps "
-        f"({metrics['epochs']:g} epochs), seed {metrics['seed']}, {metrics['processes']} process(es), "
+        f"({_epochs(metrics['epochs'])}), seed {metrics['seed']}, {metrics['processes']} process(es), "
         f"device {hardware['device']} on {hardware['machine']} with {hardware['cpus']} CPUs "
         f"({hardware['threads']} threads).",
         f"Versions: {versions}.",
         f"`{RECIPE_FILE}` beside this card is the recipe as run; `{METRICS_FILE}` holds every number above.",
     ]
+    if "links" in metrics:
+        made = metrics["links"]
+        lines.insert(
+            2,
+            f"Word links for guidance: {made['aligner']} on {made['pairs']:,} pairs, {made['forward']:,} forward and "
+            f"{made['reverse']:,} reverse links, {made['links']:,} after {made['symmetrization']}; "
+            f"{made['unaligned']:,} pairs could not be aligned.",
+        )
     if CURVE_FILE in pictures:
         lines.append(f"![Learning curve]({CURVE_FILE})")
     return "\n\n".join(lines)
+
+
+def _pairs(train: Mapping[str, Any]) -> str:
+    # Of a stream from the Hub nobody has counted more than the first pairs.
+    return "a stream of sentence pairs" if "first_pairs_only" in train else f"{train['kept']:,} sentence pairs"
+
+
+def _corpora(train: Mapping[str, Any]) -> str:
+    return f"{len(train['corpora'])} corpora" if "corpora" in train else "one corpus"
+
+
+def _epochs(epochs: float | None) -> str:
+    return "epochs not counted" if epochs is None else f"{epochs:g} epochs"
+
+
+def _warning(recipe: Recipe) -> str:
+    if _aligns_only(recipe):
+        return "It links words and does not translate: its translation loss was left out."
+    return TASKS[recipe.task].warning
+
+
+def _aligns_only(recipe: Recipe) -> bool:
+    return recipe.alignment is not None and recipe.alignment.alignment_only
+
+
+def _shared_name(init_from: str) -> str:
+    """Return the id of a model on the Hub, or a folder's name: where it lies on this machine is nobody's business."""
+    return Path(init_from).resolve().name if Path(init_from).exists() else init_from
 
 
 def _shown(scores: Mapping[str, Any], key: str, form: str) -> str:

@@ -16,6 +16,35 @@ GUIDE = "guide"
 """The key of the links in a row and in a batch."""
 
 
+def decoder_inputs(model: Any, labels: Tensor) -> Tensor:
+    """Return the labels one place later, the start token first: what the decoder reads under teacher forcing.
+
+    The model's own shift is asked for. M2M100, NLLB-MoE and Blenderbot have it inside `forward` only: theirs is BART's
+    (start token, then all labels but the last, -100 read as padding).
+
+    Args:
+        labels: (B, T) int64, -100 = padding.
+
+    Returns:
+        (B, T) int64.
+
+    Raises:
+        ValueError: neither a shift of its own nor the ids for BART's.
+    """
+    prepare = getattr(model, "prepare_decoder_input_ids_from_labels", None)
+    if prepare is not None:
+        return prepare(labels=labels)
+    start, pad = (getattr(model.config, name, None) for name in ("decoder_start_token_id", "pad_token_id"))
+    if start is None or pad is None:
+        raise ValueError(
+            f"{type(model).__name__} does not say how labels become decoder inputs; set decoder_start_token_id and "
+            "pad_token_id in its config"
+        )
+    shifted = labels.new_full(labels.shape, start)
+    shifted[:, 1:] = labels[:, :-1]
+    return shifted.masked_fill(shifted == IGNORED_LABEL, pad)
+
+
 @dataclass
 class Seq2SeqCollator:
     """Pad rows to one batch, on the right.
@@ -26,8 +55,8 @@ class Seq2SeqCollator:
     The batch (B rows, S the longest source, T the longest target):
         input_ids, attention_mask (B, S) int64: mask 1 = read, 0 = padding;
         labels (B, T) int64: -100 on padding;
-        decoder_input_ids (B, T) int64: the model's own shift of the labels, so that label smoothing, for which the
-            Trainer takes the labels away, works;
+        decoder_input_ids (B, T) int64, given a model: `decoder_inputs`, so that label smoothing, for which the Trainer
+            takes the labels away, works;
         guide (B, T, S) float32, only if a row has one: 1 where label t is linked to source token s, else 0.
     """
 
@@ -47,9 +76,8 @@ class Seq2SeqCollator:
             "labels": self._stack([list(row["labels"]) for row in rows], IGNORED_LABEL),
         }
         self._check_ids(batch)
-        if self.model is not None and hasattr(self.model, "prepare_decoder_input_ids_from_labels"):
-            prepare: Any = self.model.prepare_decoder_input_ids_from_labels
-            batch["decoder_input_ids"] = prepare(labels=batch["labels"])
+        if self.model is not None:
+            batch["decoder_input_ids"] = decoder_inputs(self.model, batch["labels"])
         if any(row.get(GUIDE) is not None for row in rows):
             batch[GUIDE] = self._guide(rows, batch["labels"].shape[1], batch["input_ids"].shape[1])
         return batch

@@ -34,8 +34,9 @@ from hf_seq2seq_attn.translation import load_seq2seq, translate
 from .bible_corpus import ATTRIBUTION, prepare_bible_corpus
 from .card import write_card
 from .data import ParallelCorpus, read_corpus
+from .data_recipe import CorpusFiles, corpora_of, local_files
 from .demo_report import SCORE_HEADS, TranslatedView, score_rows, write_demo_report
-from .recipe import CorpusFiles, Recipe, load_recipe, save_recipe
+from .recipe import Recipe, load_recipe, save_recipe
 from .run_record import METRICS_FILE, RECIPE_FILE, hardware, read_metrics, versions, write_metrics
 from .scoring import score_alignments, score_translations
 from .train import train
@@ -201,9 +202,7 @@ def _fingerprint(recipe: Recipe, output: Path) -> str:
     save_recipe(recipe, recipe_copy)
     package = Path(hf_seq2seq_attn.__file__).parent
     code = [*sorted(package.glob("*.py")), *sorted(Path(__file__).parent.glob("*.py"))]
-    data = [
-        Path(path) for path in (recipe.data.train.source, recipe.data.train.target, recipe.data.train.links) if path
-    ]
+    data = [path for corpus in corpora_of(recipe.data) for path in local_files(corpus)]
     for path in (recipe_copy, *code, *data):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     digest.update(json.dumps([versions(), hardware()["device"]], sort_keys=True).encode())

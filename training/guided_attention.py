@@ -20,7 +20,8 @@ from transformers.utils import logging as hf_logging
 
 from hf_seq2seq_attn.probing import default_rows, row_offset
 
-from .collation import GUIDE, IGNORED_LABEL
+from .collation import GUIDE, IGNORED_LABEL, decoder_inputs
+from .step_loss import has_router_loss, mean_cross_entropy, swallows_item_count
 
 logger = hf_logging.get_logger(__name__)
 
@@ -176,11 +177,13 @@ class GuidedAttentionMixin:
     """Add guided attention to a Hugging Face `Trainer` or `Seq2SeqTrainer`; put it before the Trainer in the bases.
 
     Batches carry `guide` (B, T, S), as `Seq2SeqCollator` makes them, and the arguments have
-    `remove_unused_columns=False`. Without `guidance` it changes nothing, but takes the guide out of the batch.
+    `remove_unused_columns=False`. Without `guidance` it guides nothing, and takes the guide out of the batch. The model
+    may wear adapters of the `peft` library.
 
-    The guided loss is the mean over all guided rows of an optimiser step: of all micro-batches when gradients are
-    accumulated, and of all processes. (A model whose loss the Trainer itself averages over micro-batches gets the mean
-    of each micro-batch.) In evaluation the loss stays the translation loss, and `eval_guided_loss` stands beside it.
+    Both losses are means over an optimiser step, of all labels and all guided rows: of all micro-batches when gradients
+    are accumulated, and of all processes. For models that swallow the number of labels the translation loss is computed
+    here (`step_loss`). (A model whose loss the Trainer itself averages over micro-batches gets the mean of each.) In
+    evaluation the loss stays the translation loss, and `eval_guided_loss` stands beside it.
     """
 
     guidance: GuidedAttention | None = None
@@ -192,8 +195,15 @@ class GuidedAttentionMixin:
         self._guided_rows_of_step: Tensor | None = None
         # [summed loss, rows] since the last report, apart for training (True) and evaluation (False).
         self._guided_sums: dict[bool, Tensor] = {}
+        trainer: Any = self
+        model: PreTrainedModel = _without_adapters(trainer.accelerator.unwrap_model(trainer.model))
+        # The Trainer's own label smoothing divides rightly; a function given by the caller knows what it does.
+        if trainer.label_smoother is None and trainer.compute_loss_func is None and swallows_item_count(model):
+            if has_router_loss(model):
+                trainer.model_accepts_loss_kwargs = False
+            else:
+                trainer.compute_loss_func = mean_cross_entropy
         if guidance is not None:
-            model: PreTrainedModel = self.accelerator.unwrap_model(self.model)  # type: ignore[attr-defined]
             self._guided = settle(guidance, model.config)
             _mark_config(model.config, self._guided)
             _warn_of_dropped_weights(model)
@@ -222,7 +232,7 @@ class GuidedAttentionMixin:
     ) -> Any:
         """Return the loss of the Trainer plus the weighted guided loss."""
         guide = inputs.get(GUIDE)
-        inputs = {key: value for key, value in inputs.items() if key != GUIDE}
+        inputs = self._with_decoder_inputs({key: value for key, value in inputs.items() if key != GUIDE})
         compute: Any = super().compute_loss  # type: ignore[misc]
         if self._guided is None or self.guidance is None or guide is None:
             return compute(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
@@ -236,8 +246,8 @@ class GuidedAttentionMixin:
         maps = outputs.get("cross_attentions")
         if not maps:
             raise ValueError(
-                "the model gave no cross_attentions to guide; load it with attn_implementation='eager' "
-                "(fused attention does not return its weights)"
+                "the model gave no cross_attentions to guide; load it with attn_implementation='eager', or call "
+                "model.set_attn_implementation('eager') (fused attention does not return its weights)"
             )
         total, rows = guided_attention_loss(maps, guide, self._guided, labels)
         seen = torch.stack([total.detach(), rows])
@@ -278,6 +288,15 @@ class GuidedAttentionMixin:
                 logs = {**logs, "guided_loss": guided_loss}
         super().log(logs, *args, **kwargs)  # type: ignore[misc]
 
+    def _with_decoder_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Add the shifted labels where the Trainer takes the labels away and the collator knew no model."""
+        trainer: Any = self
+        takes_labels = trainer.label_smoother is not None or trainer.compute_loss_func is not None
+        if not takes_labels or "labels" not in inputs or "decoder_input_ids" in inputs:
+            return inputs
+        model = _without_adapters(trainer.accelerator.unwrap_model(trainer.model))
+        return {**inputs, "decoder_input_ids": decoder_inputs(model, inputs["labels"])}
+
     def _mean_over_step(self, total: Tensor, rows: Tensor) -> Tensor:
         if self._guided_rows_of_step is None:
             return total / rows.clamp(min=1)
@@ -295,6 +314,11 @@ class GuidedAttentionMixin:
         sums = self._guided_sums.pop(training, torch.zeros(2)).to(trainer.args.device)
         total, rows = trainer.accelerator.gather(sums.unsqueeze(0)).sum(dim=0).tolist()
         return total / rows if rows else None
+
+
+def _without_adapters(model: Any) -> Any:
+    """Return the model that adapters of `peft` are put on; they change neither its maps nor its config."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _lengthened(inputs: dict[str, Any], rows: int) -> dict[str, Any]:

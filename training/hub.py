@@ -15,6 +15,8 @@ from transformers.dynamic_module_utils import get_relative_imports
 
 from hf_seq2seq_attn.text_files import InputError
 
+from .run_record import LINKS_FOLDER, TENSORBOARD_FOLDER
+
 CONFIG, CARD = "config.json", "README.md"
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "source.spm", "vocab.json", "vocab.txt")
@@ -135,6 +137,10 @@ def _reason_to_leave_out(path: Path) -> str | None:
         return "a cache"
     if path.is_dir():
         is_checkpoint = path.name == "checkpoints" or path.name.startswith("checkpoint-")
+        if path.name == LINKS_FOLDER:
+            return "links of the training text"
+        if path.name == TENSORBOARD_FOLDER:
+            return "logs of the training"
         return "checkpoints hold pickles" if is_checkpoint else None
     if not path.is_file():
         return "not a plain file"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from itertools import chain
+from types import SimpleNamespace
 from typing import Any
 
 from transformers import (
@@ -13,6 +14,7 @@ from transformers import (
 )
 
 from hf_seq2seq_attn import Seq2SeqAttnConfig, Seq2SeqAttnForConditionalGeneration
+from hf_seq2seq_attn.probing import set_languages
 from hf_seq2seq_attn.text_files import InputError
 from hf_seq2seq_attn.tokenizer_pair import AnyTokenizer, TokenizerPair, check_vocabularies, load_tokenizer, sides
 
@@ -26,11 +28,15 @@ def make_tokenizer(recipe: Recipe, train: ParallelCorpus) -> AnyTokenizer:
     init_from = recipe.model.get("init_from")
     if init_from is not None:
         try:
-            return load_tokenizer(init_from)
+            tokenizer = load_tokenizer(init_from)
         except InputError:
             raise
-        except (OSError, ValueError) as error:
-            raise InputError(f"model.init_from={init_from}: no tokenizer there ({_first_line(error)})") from error
+        # Python tokenizers without their files raise a TypeError.
+        except (OSError, TypeError, ValueError) as error:
+            raise InputError(
+                f"model.init_from={init_from}: no tokenizer there ({_first_line(error)}); save it beside the model"
+            ) from error
+        return _with_languages(tokenizer, recipe)
     wanted = recipe.tokenizer or TokenizerRecipe()
 
     def trained(sentences: Iterable[list[str]], vocab_size: int) -> PreTrainedTokenizerFast:
@@ -56,6 +62,10 @@ def make_model(recipe: Recipe, tokenizer: AnyTokenizer) -> PreTrainedModel:
     if init_from is not None:
         model = _load_model(init_from, fields, guided=recipe.alignment is not None)
         check_fit(tokenizer, model, str(init_from))
+        if hasattr(sides(tokenizer)[1], "tgt_lang"):
+            # So that `generate` writes the language that was trained.
+            for name, value in set_languages(model, tokenizer).generate_kwargs().items():
+                setattr(model.generation_config, name, value)
         return model
     source_tokenizer, target_tokenizer = sides(tokenizer)
     fields.setdefault("decoder_start_token_id", target_tokenizer.bos_token_id)
@@ -94,6 +104,25 @@ def check_fit(tokenizer: AnyTokenizer, model: PreTrainedModel, name: str) -> Non
             raise InputError(
                 f"{name}: {field} is {ours} in the tokenizer and {theirs} in the model; they do not fit together"
             )
+
+
+def _with_languages(tokenizer: AnyTokenizer, recipe: Recipe) -> AnyTokenizer:
+    """Set a multilingual tokenizer (NLLB, M2M100, mBART) to the languages of the recipe; saved, it keeps them.
+
+    Raises:
+        ValueError: a language that it does not know by that name, or no target language at all.
+    """
+    if not hasattr(sides(tokenizer)[1], "tgt_lang"):
+        return tokenizer
+    model = SimpleNamespace(config=AutoConfig.from_pretrained(recipe.model["init_from"]))
+    try:
+        found = set_languages(model, tokenizer, recipe.data.source_language, recipe.data.target_language).tokenizer
+    except ValueError as error:
+        raise ValueError(f"{error} (a recipe says it by data.source_language and data.target_language)") from error
+    source, target = sides(found)
+    for one in (source, target):
+        one.init_kwargs |= {"src_lang": source.src_lang, "tgt_lang": target.tgt_lang}
+    return found
 
 
 def _load_model(init_from: str, fields: dict[str, Any], guided: bool) -> PreTrainedModel:

@@ -13,32 +13,9 @@ import yaml
 
 from hf_seq2seq_attn.text_files import InputError, read_lines
 
+from .data_recipe import Corpus, DataRecipe, check_data, choose_corpus_kind, corpora_of, has_links
+from .loop_recipe import BatchingRecipe, ScheduleRecipe, SelectionRecipe, ValidationRecipe, check_loop
 from .recipe_yaml import RecipeLoader, find_line
-
-
-@dataclass
-class CorpusFiles:
-    """Files that belong together line by line; paths are relative to where the command runs."""
-
-    source: str
-    target: str
-    links: str | None = None
-    """Word links in Pharaoh form, 0-based, source first: for guidance (train) or for scoring (dev, test)."""
-
-
-@dataclass
-class DataRecipe:
-    train: CorpusFiles
-    dev: CorpusFiles | None = None
-    test: CorpusFiles | None = None
-    source_language: str | None = None
-    target_language: str | None = None
-    """Language codes for the card, e.g. `grc` and `en`."""
-    attribution: str | None = None
-    """Where the texts come from and under which terms, for the card."""
-    max_source_length: int = 128
-    max_target_length: int = 128
-    """In sub-words, the end token included. Longer training pairs are left out and counted."""
 
 
 @dataclass
@@ -61,6 +38,50 @@ class AlignmentRecipe:
     heads: list[int] = field(default_factory=lambda: [0])
     rows: str | None = None
     alignment_only: bool = False
+    links: str | None = None
+    """Make the training links on the spot: `eflomal` (`statistical_links`). None = those that data.train names."""
+    symmetrization: str | None = None
+    """How both directions of links made on the spot become one, of `probing.SYMMETRIZATIONS`; None =
+    grow-diag-final-and-moses."""
+
+
+@dataclass
+class PrepareRecipe:
+    """A corpus that the run makes by itself, before it reads any file, unless it is there already."""
+
+    corpus: str
+    """One of `prepared_corpora.CORPORA`."""
+    folder: str
+    """Where its files lie; `data` names them there."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """How a card calls what a model does: the model, the task, the Hub's tags, and what can go wrong."""
+
+    model: str
+    name: str
+    pipeline: str | None
+    tag: str | None
+    warning: str
+
+
+TASKS = {
+    "translation": Task(
+        "translation model",
+        "Translation",
+        "translation",
+        None,
+        "It may translate wrongly and fluently; nothing in it knows when it does.",
+    ),
+    "g2p": Task(
+        "model from spelling to sound",
+        "Grapheme-to-phoneme conversion",
+        None,
+        "grapheme-to-phoneme",
+        "It may pronounce wrongly, foreign names above all; nothing in it knows when it does.",
+    ),
+}
 
 
 @dataclass
@@ -78,6 +99,17 @@ class Recipe:
     model: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     alignment: AlignmentRecipe | None = None
+    prepare: PrepareRecipe | None = None
+    task: str = "translation"
+    """What the model is for, a key of `TASKS`: the card says so."""
+    batching: BatchingRecipe | None = None
+    """Batches by tokens; None = by sentences, `training.per_device_train_batch_size`."""
+    schedule: ScheduleRecipe | None = None
+    """None = `training.lr_scheduler_type`."""
+    validation: ValidationRecipe | None = None
+    """None = the loss during training, and chrF, BLEU and AER at the end."""
+    selection: SelectionRecipe | None = None
+    """None = the weights of the last step."""
     license: str | None = None
     """Of the model, for the card: an identifier of the Hub, e.g. `cc-by-4.0`."""
 
@@ -197,11 +229,12 @@ def _build(kind: Any, value: Any, keys: tuple[str, ...], where: Where) -> Any:
     if isinstance(kind, types.UnionType):
         if value is None and type(None) in typing.get_args(kind):
             return None
-        return _build(typing.get_args(kind)[0], value, keys, where)
+        return _build(_choose(typing.get_args(kind), value, keys, where), value, keys, where)
     if typing.get_origin(kind) is list:
         if not isinstance(value, list):
             raise InputError(f"{where(keys)}: {name}={value!r}: must be a list, e.g. [0]")
-        return [_build(typing.get_args(kind)[0], item, keys, where) for item in value]
+        items = enumerate(value)
+        return [_build(typing.get_args(kind)[0], item, (*keys, str(number)), where) for number, item in items]
     if typing.get_origin(kind) is dict:
         kind = dict
     if kind is float and type(value) is int:
@@ -211,6 +244,22 @@ def _build(kind: Any, value: Any, keys: tuple[str, ...], where: Where) -> Any:
         got = type(value).__name__
         raise InputError(f"{where(keys)}: {name}={value!r}: must be {kind.__name__}, not {got}")
     return value
+
+
+def _choose(kinds: tuple[Any, ...], value: Any, keys: tuple[str, ...], where: Where) -> Any:
+    """Return which of several types a value is meant to be; the first one where none fits."""
+    if isinstance(value, list):
+        return next((kind for kind in kinds if typing.get_origin(kind) is list), kinds[0])
+    if isinstance(value, dict) and set(kinds) >= set(typing.get_args(Corpus)):
+        corpus = choose_corpus_kind(value)
+        if corpus is None:
+            raise InputError(
+                f"{where(keys)}: {'.'.join(keys)} must say where its pairs lie by one of `source` and `target`, "
+                "`file`, or `dataset`"
+            )
+        return corpus
+    plain = [kind for kind in kinds if isinstance(kind, type) and isinstance(value, kind)]
+    return plain[0] if plain and not isinstance(value, bool) else kinds[0]
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str], keys: tuple[str, ...], where: Where) -> None:
@@ -278,14 +327,66 @@ def _check(recipe: Recipe, where: Where) -> None:
             f"{where(('tokenizer', 'target_vocab_size'))}: tokenizer.target_vocab_size needs separate tokenizers; "
             "set tokenizer.separate=true"
         )
+    check_data(recipe.data, recipe.training, where)
+    if recipe.data.streaming and recipe.batching is not None:
+        raise InputError(
+            f"{where(('batching',))}: batching by tokens needs all pairs in memory; set data.streaming=false, or "
+            "batching=null and training.per_device_train_batch_size"
+        )
     if recipe.alignment is not None:
+        linked = any(has_links(corpus) for corpus in corpora_of(recipe.data))
         if recipe.alignment.rows not in (None, "input", "output"):
             raise InputError(
                 f"{where(('alignment', 'rows'))}: alignment.rows={recipe.alignment.rows!r}: "
                 "choose input, output or null"
             )
-        if recipe.data.train.links is None:
+        if recipe.alignment.links is not None and recipe.data.streaming:
+            raise InputError(
+                f"{where(('alignment', 'links'))}: alignment.links={recipe.alignment.links} needs all pairs in memory; "
+                "set data.streaming=false, or make the links first (`seq2seq-attn align`) and name them in data.train"
+            )
+        if recipe.alignment.links is not None:
+            _check_links_on_the_spot(recipe.alignment, linked, where)
+        elif recipe.alignment.symmetrization is not None:
+            raise InputError(
+                f"{where(('alignment', 'symmetrization'))}: alignment.symmetrization is for links made on the spot; "
+                "set alignment.links=eflomal, or leave it out"
+            )
+        elif not linked:
             raise InputError(
                 f"{where(('alignment',))}: guided attention needs data.train.links; "
-                "give a Pharaoh file or set alignment=null"
+                "give a file of links, set alignment.links=eflomal, or alignment=null"
             )
+    if recipe.task not in TASKS:
+        raise InputError(f"{where(('task',))}: task={recipe.task!r}: choose one of {', '.join(TASKS)}")
+    if recipe.prepare is not None:
+        from .prepared_corpora import CORPORA
+
+        if recipe.prepare.corpus not in CORPORA:
+            raise InputError(
+                f"{where(('prepare', 'corpus'))}: prepare.corpus={recipe.prepare.corpus!r}: "
+                f"choose one of {', '.join(CORPORA)}"
+            )
+    check_loop(recipe, where)
+
+
+def _check_links_on_the_spot(alignment: AlignmentRecipe, has_links: bool, where: Where) -> None:
+    from hf_seq2seq_attn.probing import SYMMETRIZATIONS
+
+    from .statistical_links import ALIGNERS
+
+    if alignment.links not in ALIGNERS:
+        raise InputError(
+            f"{where(('alignment', 'links'))}: alignment.links={alignment.links!r}: choose {', '.join(ALIGNERS)} or "
+            "null; a file of links is named by data.train.links"
+        )
+    if has_links:
+        raise InputError(
+            f"{where(('alignment', 'links'))}: alignment.links={alignment.links} makes links, but data.train.links "
+            "names some; set one of the two to null"
+        )
+    if alignment.symmetrization not in (None, *SYMMETRIZATIONS):
+        raise InputError(
+            f"{where(('alignment', 'symmetrization'))}: alignment.symmetrization={alignment.symmetrization!r}: choose "
+            f"one of {', '.join(SYMMETRIZATIONS)}"
+        )

@@ -34,6 +34,10 @@ def find_line(text: str, keys: tuple[str, ...]) -> int:
     line = 1
     node = yaml.compose(text, Loader=RecipeLoader)
     for key in keys:
+        if isinstance(node, yaml.SequenceNode) and key.isdigit() and int(key) < len(node.value):
+            node = node.value[int(key)]
+            line = node.start_mark.line + 1
+            continue
         if not isinstance(node, yaml.MappingNode):
             break
         pair = next(((name, value) for name, value in node.value if name.value == key), None)

@@ -13,8 +13,11 @@ METRICS_FILE = "metrics.json"
 RECIPE_FILE = "recipe.yaml"
 CURVE_FILE = "curve.png"
 ATTENTION_FILE = "attention.png"
+TENSORBOARD_FOLDER = "tensorboard"
+LINKS_FOLDER = "links"
+"""Where links made on the spot are kept."""
 
-_PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
+_PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu", "jiwer")
 
 
 def versions() -> dict[str, str]:

@@ -9,27 +9,11 @@ import pytest
 from probes import subword_tokenizer
 from variants import tiny_model
 
-from hf_seq2seq_attn import cli
 from hf_seq2seq_attn.probing import align
 
 SOURCES = ["the cats love", "", "understand this today.", "I"]
 TARGETS = ["love cats", "day", "the day", ""]
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Run the command line in an empty folder; return exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def command(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["seq2seq-attn", *map(str, words)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        out, err = capsys.readouterr()
-        return int(stopped.value.code or 0), out, err
-
-    return command
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +57,7 @@ def test_align_passes_its_choices_on(run: Run, model_folder: Path) -> None:
     assert code == 0
     assert out.splitlines() == [" ".join(f"{i}-{j}" for i, j in sorted(links)) for links in found]
     assert out != expected_links()
-    assert "rows input, layer 0, heads 0, specials null, sub-words links, links threshold:0.1" in err
+    assert "rows input, layer 0, heads 0, weights attention, specials null, sub-words links, links threshold:0.1" in err
 
 
 @pytest.mark.parametrize(

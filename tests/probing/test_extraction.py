@@ -11,14 +11,12 @@ from torch import nn
 from transformers import (
     BertConfig,
     BertLMHeadModel,
-    EncoderDecoderConfig,
-    EncoderDecoderModel,
     GPT2Config,
     GPT2LMHeadModel,
 )
 from variants import tiny_model
 
-from hf_seq2seq_attn.probing import AttentionMaps, SentenceError, extract, to_word_links
+from hf_seq2seq_attn.probing import AttentionMaps, SentenceError, extract, extraction, to_word_links
 
 FAMILIES = ("marian", "bart", "m2m_100", "t5")
 TOKENIZER = subword_tokenizer()
@@ -156,20 +154,6 @@ def test_our_models_give_true_maps_under_any_backend() -> None:
             np.testing.assert_allclose(maps.weights, weights, atol=1e-5)
 
 
-def test_an_encoder_decoder_of_a_family_that_the_code_does_not_name() -> None:
-    sizes = dict(vocab_size=73, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=10)
-    config = EncoderDecoderConfig.from_encoder_decoder_configs(BertConfig(**sizes), BertConfig(**sizes))
-    config.decoder_start_token_id, config.pad_token_id, config.eos_token_id = 1, 0, EOS
-    model = EncoderDecoderModel(config=config).eval()
-    model.set_attn_implementation("eager")
-    for maps in extract(model, TOKENIZER, SOURCES[:2], TARGETS[:2], align_with="output"):
-        whole = teacher_forced(model, maps, [1, *maps.target.ids])
-        np.testing.assert_allclose(maps.weights, whole[:, :, :-1], atol=1e-5)
-    model.set_attn_implementation("sdpa")
-    with pytest.raises(ValueError, match="attn_implementation='eager'"):
-        list(extract(model, TOKENIZER, SOURCES[:1], TARGETS[:1]))
-
-
 def test_models_that_cannot_be_probed_are_refused_in_words() -> None:
     decoder = GPT2LMHeadModel(GPT2Config(vocab_size=73, n_embd=12, n_layer=1, n_head=3))
     with pytest.raises(ValueError, match="not an encoder-decoder"):
@@ -245,6 +229,26 @@ def test_results_come_in_input_order_over_many_windows(monkeypatch: pytest.Monke
         sources, extract(model, word_tokenizer(), sources, sources[::-1], batch_size=3), strict=True
     ):
         assert maps.source.text == source
+
+
+def test_few_maps_wait_where_all_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(4)
+    sources = [" ".join(f"w{n}" for n in generator.integers(4, 22, generator.integers(1, 9))) for _ in range(23)]
+    model = tiny_model(vocab_size=23)
+    expected = [maps.weights for maps in extract(model, word_tokenizer(), sources, sources[::-1], batch_size=3)]
+    runs: list[int] = []
+    run = extraction._Extractor.run
+    monkeypatch.setattr(extraction._Extractor, "run", lambda self, pairs: runs.append(len(pairs)) or run(self, pairs))
+    # A pair of 7 + 7 tokens has 2 x 3 x 49 numbers.
+    monkeypatch.setattr(extraction, "_NUMBERS_WAITING", 1200)
+    found = extract(model, word_tokenizer(), sources, sources[::-1], batch_size=3)
+    next(found)
+    assert sum(runs) < 12
+    assert max(runs) == 3
+    rest = [maps.weights for maps in found]
+    assert sum(runs) == len(sources) == len(rest) + 1
+    for one, other in zip(rest, expected[1:], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 def test_a_broken_model_is_refused_by_the_sentence_that_shows_it() -> None:

@@ -8,25 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hf_seq2seq_attn import cli
 from hf_seq2seq_attn.probing import Gold, compare_scores, soft_aer, write_matrices
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Run the command line in an empty folder; return exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def command(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["seq2seq-attn", *map(str, words)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        out, err = capsys.readouterr()
-        return int(stopped.value.code or 0), out, err
-
-    return command
 
 
 def write(name: str, *lines: str) -> str:

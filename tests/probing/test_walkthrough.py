@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from probes import EOS, subword_tokenizer
+from probes import EOS, foreign_model, subword_tokenizer
 from variants import ATTENTIVE, tiny_model
 
-from hf_seq2seq_attn.probing import walk_html, walk_page, walk_through
+from hf_seq2seq_attn.probing import walk_html, walk_page, walk_through, walkthrough
+from hf_seq2seq_attn.probing.attention_layers import find_attention_layers
+from hf_seq2seq_attn.probing.attention_parts import attention_parts
 from hf_seq2seq_attn.probing.attention_steps import attention_steps
 
 SOURCE, TARGET = ["I", "love", "cats,"], ["understand", "the", "day"]
@@ -69,10 +71,76 @@ def test_numbers_that_are_not_the_models_are_noticed() -> None:
 
 def test_padding_has_no_part_in_the_sum() -> None:
     model = tiny_model(encoder_type="gru", decoder_type="gru", cross_attention_type="additive")
-    attention = model.get_decoder().encoder_attn
-    memory = attention.remember(torch.randn(1, 5, 12), torch.tensor([[1, 1, 0, 1, 0]]))
-    steps = attention_steps(attention, torch.randn(12), memory)
+    parts = attention_parts(find_attention_layers(model)[0])
+    readable = np.array([True, True, False, True, False])
+    states = np.random.default_rng(3).normal(size=(5, 12))
+    (steps,) = attention_steps(parts, np.ones(12), states, readable)
     assert steps.weights[[2, 4]].tolist() == [0, 0] and steps.weights.sum() == pytest.approx(1)
+    (nothing,) = attention_steps(parts, np.ones(12), states, np.zeros(5, dtype=bool))
+    assert not nothing.weights.any() and not nothing.context.any()
+
+
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+@pytest.mark.parametrize("family", ["marian", "bart", "m2m_100", "t5"])
+def test_models_of_other_families_are_walked_through(family: str, backend: str) -> None:
+    tokenizer = subword_tokenizer()
+    model = foreign_model(family, backend, vocabulary=len(tokenizer))
+    if hasattr(model, "final_logits_bias"):
+        model.final_logits_bias.normal_()
+    walk = walk_through(model, tokenizer, SOURCE, TARGET, row=2, layer=1, head=2)
+    eager = foreign_model(family, "eager", vocabulary=len(tokenizer))
+    eager.load_state_dict(model.state_dict())
+    ids = tokenizer(SOURCE, is_split_into_words=True, return_tensors="pt")["input_ids"]
+    target = tokenizer(TARGET, is_split_into_words=True)["input_ids"]
+    start = model.config.decoder_start_token_id
+    output = eager(
+        ids, decoder_input_ids=torch.tensor([[start, *target]]), output_attentions=True, output_hidden_states=True
+    )
+    np.testing.assert_allclose(walk.steps.weights, output.cross_attentions[1][0, 2, 2].detach().numpy(), atol=1e-5)
+    np.testing.assert_allclose(walk.fused, output.decoder_hidden_states[2][0, 2].detach().numpy(), atol=1e-4)
+    log_probabilities = torch.log_softmax(output.logits[0, 2].detach().double(), -1)
+    assert walk.cross_entropy == pytest.approx(-float(log_probabilities[target[2]]), abs=1e-4)
+    assert not walk.is_top_layer and walk.fusion == "residual"
+    assert (walk.steps.scale == 1) == (family == "t5"), "T5 does not scale; the others divide by the root of 6"
+    assert walk.largest_difference < 1e-3
+    assert walk_through(model, tokenizer, SOURCE, TARGET, row=2).is_top_layer
+
+
+@pytest.mark.parametrize("part", ["q_proj", "k_proj", "v_proj", "out_proj", "lm_head"])
+def test_a_weight_that_is_not_the_models_breaks_the_check(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers are done again from the weights: another weight than the model ran with is noticed in its line."""
+    tokenizer = subword_tokenizer()
+    model = foreign_model("marian", vocabulary=len(tokenizer))
+    ran = walkthrough.run_row
+
+    def run_then_perturb(copied, *args):
+        computed = ran(copied, *args)
+        attention = copied.get_decoder().layers[0].encoder_attn
+        weight = copied.lm_head.weight if part == "lm_head" else getattr(attention, part).weight
+        with torch.no_grad():
+            weight[1, 1] += 0.5
+        return computed
+
+    def run_then_perturb_parts(copied, layers, number, maps, row):
+        computed = run_then_perturb(copied, layers, number, maps, row)
+        monkeypatch.setattr(
+            walkthrough, "redo_row", lambda m, layer, parts, c: redo(m, layer, attention_parts(layer), c)
+        )
+        return computed
+
+    redo = walkthrough.redo_row
+    monkeypatch.setattr(walkthrough, "run_row", run_then_perturb_parts)
+    with pytest.raises(ValueError, match="differ from the model"):
+        walk_through(model, tokenizer, SOURCE, TARGET, row=2, layer=0)
+
+
+def test_without_a_target_the_models_own_translation_is_walked_through() -> None:
+    tokenizer = subword_tokenizer()
+    model = foreign_model("marian", vocabulary=len(tokenizer))
+    walk = walk_through(model, tokenizer, SOURCE, row=0, generate_kwargs={"max_new_tokens": 5})
+    ids = tokenizer(SOURCE, is_split_into_words=True, return_tensors="pt")["input_ids"]
+    said = model.generate(ids, max_new_tokens=5)[0, 1]
+    assert walk.true_token == tokenizer.convert_ids_to_tokens(int(said))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -1,10 +1,14 @@
 """From planted sub-word attention to words and links, by hand."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from every_tokenizer import EVERY_KIND
 from probes import planted
 
-from hf_seq2seq_attn.probing import to_word_links, to_words
+from hf_seq2seq_attn.probing import AttentionMaps, to_word_links, to_words
+from hf_seq2seq_attn.probing.tokens import tokenize
 
 # Source: [un, ##der] = word 0, stand = word 1, </s>. Target: a = word 0, [b, ##b] = word 1, </s>.
 SOURCE, TARGET = [0, 0, 1, None], [0, 1, 1, None]
@@ -90,3 +94,18 @@ def test_words_without_tokens_and_blank_sides() -> None:
 def test_unknown_choices_are_refused(choice: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(choice))} is '{next(iter(choice.values()))}'; allowed are"):
         to_word_links(planted(WEIGHTS, SOURCE, TARGET), **choice)
+
+
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_words_of_every_kind_of_tokenizer_both_ways(kind: str, given: bool, tmp_path: Path) -> None:
+    """Each token looks at itself: words must link to themselves, in any script and whatever the pieces."""
+    words = ["the", "cats", "don't", "today.", "日本語", "שָׁלוֹם", "😀", "σήμερα", "today", "."]
+    (side,) = tokenize(EVERY_KIND[kind](tmp_path), [words if given else " ".join(words)])
+    size = len(side.ids)
+    maps = AttentionMaps(np.eye(size, dtype=np.float32)[None, None], side, side, "input", (0,), (0,))
+    for subwords in ("matrix", "links"):
+        assert to_word_links(maps, subwords=subwords) == {(i, i) for i in range(len(words))}
+    matrix = to_words(maps).weights
+    # Sums over source pieces and means over target pieces: all of a word's weight lies on the word.
+    np.testing.assert_allclose(matrix, np.eye(len(words)), atol=1e-6)

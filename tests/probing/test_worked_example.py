@@ -3,8 +3,12 @@
 import numpy as np
 import pytest
 
-from hf_seq2seq_attn.probing import format_example, worked_example
+from hf_seq2seq_attn.probing import WorkedExample, example_steps, example_title, to_text, worked_example
 from hf_seq2seq_attn.probing.attention_steps import AttentionSteps
+
+
+def format_example(example: WorkedExample, lang: str = "en") -> str:
+    return to_text(example_title(lang), example_steps(example, lang))
 
 
 def test_the_numbers_of_the_lesson() -> None:
@@ -50,14 +54,24 @@ def test_every_number_follows_the_inputs(state: tuple, encoder: tuple) -> None:
     assert format_example(example) != format_example(lesson)
 
 
-def test_the_text_shows_all_six_steps_and_says_where_rounding_differs() -> None:
-    text = format_example(worked_example())
+@pytest.mark.parametrize(
+    ("lang", "words"),
+    [
+        ("en", ("1. Encode", "2. Query", "3. Score", "4. Softmax", "5. Context", "6. Fuse", "by hand gives", "concat")),
+        (
+            "zh",
+            ("1. 编码", "2. 构建 Query", "3. 注意力评分", "4. Softmax", "5. 上下文向量", "6. 融合并预测", "得", "拼接"),
+        ),
+    ],
+)
+def test_the_text_shows_all_six_steps_and_says_where_rounding_differs(lang: str, words: tuple) -> None:
+    text = format_example(worked_example(), lang)
     for part in (
-        "I love cats", "e_2 = [0.5, 0.8]", "step 1", "Step 2", "Step 3", "Step 4", "Step 5", "Step 6",
-        "0.410", "0.325", "0.297", "[0.356, 0.327, 0.318]", "[0.44987, 0.55013]", "by hand gives [0.450, 0.551]",
-        "additive", "concat", "add", "gate", "[1.05, 0.95]", "The flow", "喜",
+        "I love cats", "[0.5, 0.8]", "0.410122", "0.325", "0.297", "0.356", "0.327", "0.318", "[0.44987, 0.55013]",
+        "[1.05, 0.95]", "h_1 = [0.90, 0.10]", "喜", *words,
     ):  # fmt: skip
         assert part in text, part
+    assert "0.551]" in text, "the sum of the rounded products"
 
 
 @pytest.mark.parametrize(("state", "encoder"), [((0.6,), None), ((0.6, 0.4), ((1, 2), (3, 4)))])
@@ -72,7 +86,8 @@ def test_scores_too_large_or_too_small_for_exponentials(size: int) -> None:
     # The encoder outputs sum to 1 each, so that the scores are alike.
     np.testing.assert_allclose(example.dot.scores, size / np.sqrt(2), rtol=1e-6)
     np.testing.assert_allclose(example.dot.weights, 1 / 3, atol=1e-3)
-    assert f"e^(score - {example.dot.shift:.3f}) = 1.000" in format_example(example)
+    text = format_example(example)
+    assert f"e^(score - {example.dot.shift:.3f})" in text and "1.000" in text
 
 
 def test_steps_know_their_shapes() -> None:

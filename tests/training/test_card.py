@@ -11,7 +11,8 @@ from transformers import PreTrainedTokenizerFast, set_seed
 
 from hf_seq2seq_attn import Seq2SeqAttnConfig, Seq2SeqAttnForConditionalGeneration
 from hf_seq2seq_attn.training.card import card_text, write_card
-from hf_seq2seq_attn.training.recipe import AlignmentRecipe, CorpusFiles, DataRecipe, Recipe, save_recipe
+from hf_seq2seq_attn.training.data_recipe import CorpusFiles, DataRecipe
+from hf_seq2seq_attn.training.recipe import AlignmentRecipe, Recipe, save_recipe
 from hf_seq2seq_attn.training.run_record import hardware, versions, write_metrics
 
 SCORES = {

@@ -1,8 +1,9 @@
 import pytest
 import torch
+from guided_toys import NAMES, guided_model
 from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
-from hf_seq2seq_attn.training.collation import Seq2SeqCollator
+from hf_seq2seq_attn.training.collation import Seq2SeqCollator, decoder_inputs
 
 ROWS = [
     {"input_ids": [5, 6, 7, 8, 2], "labels": [9, 2], "guide": [[0, 3], [0, 1]], "length": 7},
@@ -59,3 +60,19 @@ def test_a_guide_beyond_its_sentence_is_refused(toy_tokenizer: PreTrainedTokeniz
     rows = [{**ROWS[0], "guide": guide}, {"input_ids": [5] * 9, "labels": [9] * 9}]
     with pytest.raises(ValueError, match=r"guide of row 0 leaves the [25] "):
         Seq2SeqCollator(toy_tokenizer)(rows)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_decoder_inputs_are_what_the_model_makes_of_labels(name: str) -> None:
+    model = guided_model(name, 30).eval()
+    source, labels = torch.tensor([[5, 6, 2], [7, 2, 0]]), torch.tensor([[9, 11, 10, 2], [9, 2, -100, -100]])
+    inputs = {"input_ids": source, "attention_mask": source.ne(0).long()}
+    made = model(**inputs, decoder_input_ids=decoder_inputs(model, labels)).logits
+    torch.testing.assert_close(made, model(**inputs, labels=labels).logits)
+
+
+def test_a_model_that_cannot_shift_is_refused_in_words() -> None:
+    model = guided_model("m2m_100", 30)
+    model.config.decoder_start_token_id = None
+    with pytest.raises(ValueError, match="M2M100ForConditionalGeneration does not say how labels become"):
+        decoder_inputs(model, torch.tensor([[9, 2]]))

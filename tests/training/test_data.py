@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 from hf_seq2seq_attn.probing import Gold
 from hf_seq2seq_attn.text_files import InputError
 from hf_seq2seq_attn.training.data import ParallelCorpus, encode_corpus, project_links, read_corpus
-from hf_seq2seq_attn.training.recipe import CorpusFiles
+from hf_seq2seq_attn.training.data_recipe import CorpusFiles
 
 
 @pytest.fixture

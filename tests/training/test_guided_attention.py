@@ -6,24 +6,10 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
-from transformers import (
-    BartConfig,
-    BartForConditionalGeneration,
-    MarianConfig,
-    MarianMTModel,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
-    T5Config,
-    T5ForConditionalGeneration,
-    set_seed,
-)
+from guided_toys import FOREIGN, SIZES, guided_model
+from transformers import MarianConfig, PreTrainedTokenizerFast, Seq2SeqTrainer, T5Config, set_seed
 
 from hf_seq2seq_attn import Seq2SeqAttnConfig, Seq2SeqAttnForConditionalGeneration
-from hf_seq2seq_attn.probing import Gold
-from hf_seq2seq_attn.training.collation import Seq2SeqCollator
-from hf_seq2seq_attn.training.data import ParallelCorpus, encode_corpus
 from hf_seq2seq_attn.training.guided_attention import (
     GuidedAttention,
     GuidedAttentionMixin,
@@ -35,15 +21,7 @@ from hf_seq2seq_attn.training.guided_attention import (
 )
 from hf_seq2seq_attn.training.trainer import Seq2SeqAttnTrainer
 
-SIZES: dict[str, Any] = {
-    "d_model": 12,
-    "encoder_layers": 1,
-    "decoder_layers": 3,
-    "encoder_attention_heads": 3,
-    "decoder_attention_heads": 3,
-    "encoder_ffn_dim": 10,
-    "decoder_ffn_dim": 10,
-}
+MakeTrainer = Callable[..., Any]
 
 
 def ours(**fields: Any) -> Seq2SeqAttnConfig:
@@ -152,70 +130,12 @@ def test_bad_guidance_is_refused(bad: dict[str, Any]) -> None:
         GuidedAttention(**bad)
 
 
-@pytest.fixture
-def toy_data(reversed_pairs: Callable[..., Any], toy_tokenizer: PreTrainedTokenizerFast) -> Callable[[int], Dataset]:
-    def make(count: int) -> Dataset:
-        pairs = reversed_pairs(count, seed=5, longest=5)
-        links = [frozenset((i, len(source) - 1 - i) for i in range(len(source))) for source, _ in pairs]
-        gold = [Gold(sentence, sentence) for sentence in links]
-        corpus = ParallelCorpus([source for source, _ in pairs], [target for _, target in pairs], gold)
-        return encode_corpus(corpus, toy_tokenizer)[0]
-
-    return make
-
-
-MakeTrainer = Callable[..., Seq2SeqAttnTrainer]
-
-
-@pytest.fixture
-def make_trainer(
-    toy_data: Callable[[int], Dataset], toy_tokenizer: PreTrainedTokenizerFast, tmp_path: Path
-) -> MakeTrainer:
-    def make(
-        model: PreTrainedModel,
-        guidance: GuidedAttention | None = None,
-        kind: Any = Seq2SeqAttnTrainer,
-        **arguments: Any,
-    ) -> Any:
-        settings = {"max_steps": 3, "per_device_train_batch_size": 8, "logging_steps": 1, "seed": 3} | arguments
-        return kind(
-            model=model,
-            args=Seq2SeqTrainingArguments(
-                output_dir=str(tmp_path),
-                use_cpu=True,
-                remove_unused_columns=False,
-                report_to="none",
-                disable_tqdm=True,
-                save_strategy="no",
-                **settings,
-            ),
-            data_collator=Seq2SeqCollator(toy_tokenizer, model),
-            train_dataset=toy_data(48),
-            eval_dataset=toy_data(7),
-            processing_class=toy_tokenizer,
-            guidance=guidance,
-        )
-
-    return make
-
-
-def foreign_models(vocab_size: int) -> dict[str, PreTrainedModel]:
-    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
-    eager: dict[str, Any] = {"attn_implementation": "eager", "vocab_size": vocab_size}
-    t5 = {"d_kv": 4, "num_layers": 1, "num_decoder_layers": 2, "num_heads": 3, "d_ff": 8, "dropout_rate": 0.0}
-    return {
-        "marian": MarianMTModel(MarianConfig(**SIZES, **ids, **eager)),
-        "bart": BartForConditionalGeneration(BartConfig(**SIZES, **ids, **eager)),
-        "t5": T5ForConditionalGeneration(T5Config(d_model=12, **t5, **ids, **eager)),
-    }
-
-
-@pytest.mark.parametrize("name", ["marian", "bart", "t5"])
+@pytest.mark.parametrize("name", sorted(FOREIGN))
 def test_any_encoder_decoder_is_guided(
     name: str, toy_tokenizer: PreTrainedTokenizerFast, tmp_path: Path, make_trainer: MakeTrainer
 ) -> None:
     set_seed(0)
-    model = foreign_models(len(toy_tokenizer))[name]
+    model = guided_model(name, len(toy_tokenizer))
     trainer = make_trainer(model, GuidedAttention(weight=2.0), learning_rate=0.02, max_steps=12)
     before = trainer.evaluate()["eval_guided_loss"]
     trainer.train()
@@ -226,7 +146,7 @@ def test_any_encoder_decoder_is_guided(
 def test_fused_attention_is_refused_in_words(
     toy_tokenizer: PreTrainedTokenizerFast, tmp_path: Path, make_trainer: MakeTrainer
 ) -> None:
-    model = foreign_models(len(toy_tokenizer))["marian"]
+    model = guided_model("marian", len(toy_tokenizer))
     model.set_attn_implementation("sdpa")
     with pytest.raises(ValueError, match="attn_implementation='eager'"):
         make_trainer(model, GuidedAttention()).train()
@@ -371,7 +291,7 @@ def test_the_mixin_serves_any_trainer(
     class Mine(GuidedAttentionMixin, Seq2SeqTrainer):
         pass
 
-    trainer = make_trainer(foreign_models(len(toy_tokenizer))["marian"], GuidedAttention(), Mine)
+    trainer = make_trainer(guided_model("marian", len(toy_tokenizer)), GuidedAttention(), Mine)
     trainer.train()
     assert trainer.state.log_history[0]["guided_loss"] > 0
 
