@@ -29,6 +29,8 @@ EXTRA_OF_MODULE = {
     "datasets": "train",
     "yaml": "train",
     "sacrebleu": "train",
+    "jiwer": "train",
+    "pyarrow": "train",
     "matplotlib": "probe",
     "rich": "probe",
     "bertviz": "bertviz",

@@ -163,11 +163,11 @@ def test_hmm_learns_the_jumps_of_all_chunks(run: Run, forward: Path) -> None:
 
 def test_two_processes_find_the_same_links(run: Run, forward: Path, reverse: Path) -> None:
     words = ["--reverse-model", reverse, "--links", "hmm", "--batch-size", 1]
-    code, one, _ = run("align", forward, *texts(7), *words, "--soft", "one.npz")
+    code, one, _ = run("align", forward, *texts(4), *words, "--soft", "one.npz")
     assert code == 0
-    code, two, err = run("align", forward, *texts(7), *words, "--soft", "two.npz", "--processes", 2)
+    code, two, err = run("align", forward, *texts(4), *words, "--soft", "two.npz", "--processes", 2)
     assert (code, two) == (0, one)
-    assert "42 pairs, " in err
+    assert "24 pairs, " in err
     assert Path("one.npz").read_bytes() == Path("two.npz").read_bytes()
 
 
@@ -288,13 +288,13 @@ def launch(ranks: int, *words: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_ranks_of_a_launcher_share_the_lines(run: Run, forward: Path) -> None:
-    words = [forward, *texts(7), "--links", "hmm", "--batch-size", 1]
+    words = [forward, *texts(4), "--links", "hmm", "--batch-size", 1]
     expected = run("align", *words)[1]
     done = launch(2, *words, "-o", "out.align", "--soft", "f.npz")
     assert done.returncode == 0, done.stderr
     assert Path("out.align").read_text() == expected
-    assert len(list(iterate_matrices("f.npz"))) == 42
-    assert done.stderr.count("42 pairs, ") == 1
+    assert len(list(iterate_matrices("f.npz"))) == 24
+    assert done.stderr.count("24 pairs, ") == 1
     assert not Path("out.align.parts").exists()
 
 
