@@ -67,10 +67,8 @@ def attention_steps(
     if parts.null_key is not None and parts.null_value is not None:
         keys, values = np.vstack([parts.null_key, keys]), np.vstack([parts.null_value, values])
         mask = np.concatenate([[True], mask])
-    return [
-        _one_head(parts, head, *(np.split(part, parts.heads, axis=-1)[head] for part in (query, keys, values)), mask)
-        for head in range(parts.heads)
-    ]
+    split = (np.split(part, parts.heads, axis=-1) for part in (query, keys, values))
+    return [_one_head(parts, head, q, k, v, mask) for head, (q, k, v) in enumerate(zip(*split, strict=True))]
 
 
 def joined_context(parts: AttentionParts, steps: list[AttentionSteps]) -> np.ndarray:

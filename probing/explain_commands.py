@@ -23,6 +23,8 @@ FORMATS = ("text", "md", "tex", "html", "json")
 _SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".tex": "tex", ".json": "json"}
 # Of the worked example: products of two such numbers are far from the largest float32.
 LARGEST_NUMBER = 1e6
+_STATE = ",".join(map(str, STATE))
+_ENCODER = " ".join(",".join(map(str, outputs)) for outputs in ENCODER)
 _SCALING = (
     "of q·k for 32 random keys: variance of the scores, entropy of the weights as a share of the uniform one's, and "
     "the size of the gradient that softmax lets through."
@@ -30,8 +32,8 @@ _SCALING = (
 
 
 def explain_example(
-    state: str = ",".join(map(str, STATE)),
-    encoder: str = " ".join(f"{a},{b}" for a, b in ENCODER),
+    state: str = _STATE,
+    encoder: str = _ENCODER,
     updates: int = 5,
     *,
     output: Path | None = None,

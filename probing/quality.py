@@ -21,7 +21,10 @@ residual r, times sqrt(n) for signals that are a mean over words, is divided by 
 times the median absolute deviation, or the standard deviation where most residuals are equal): z, with the sign that
 makes bad positive. Of the ratio of lengths |z| counts.
 
-    badness = sqrt(mean over the line's signals of min(max(z, 0), 10) ** 2)
+Some signals have heavier tails than others. So what counts is how rare a z is: the surprisal -ln(share of the lines
+whose z is at least as large). One glaring signal is enough to make a line bad, and several add up:
+
+    badness = (mean over the line's signals of surprisal ** 4) ** (1 / 4)
 """
 
 import math
@@ -34,7 +37,7 @@ import numpy as np
 from .bitext import BitextLine
 from .model_signals import ModelSignals
 
-LARGEST_Z = 10.0
+_POWER = 4
 _RIDGE = 10.0
 _GRAM = 3
 
@@ -71,7 +74,9 @@ class LineQuality:
         line, verse_id: where it stands.
         words: content words of both sides, n.
         values: by the name of the signal; a signal that the line does not have is left out.
-        z: the same, compared with the corpus; positive is bad.
+        z: the same, compared with the corpus; positive is bad, of length_ratio a long target.
+        surprisal: how rare each z is among the lines, at least 0.
+        reason: the signal with the greatest surprisal; None without signals.
         badness: of all signals; 0 for a line that is blank on both sides.
         omitted_spans, added_spans: the maximal runs without a link, as text, of at least `shortest_span` content words.
         rank: 1 is the worst.
@@ -84,6 +89,8 @@ class LineQuality:
     omitted_spans: tuple[str, ...] = ()
     added_spans: tuple[str, ...] = ()
     z: dict[str, float] = field(default_factory=dict)
+    surprisal: dict[str, float] = field(default_factory=dict)
+    reason: str | None = None
     badness: float = 0.0
     rank: int = 0
 
@@ -240,19 +247,41 @@ def _repetition(words: Sequence[str]) -> float:
 
 def _ranked(found: Sequence[LineQuality]) -> list[LineQuality]:
     z: list[dict[str, float]] = [{} for _ in found]
+    rarity: list[dict[str, float]] = [{} for _ in found]
     for signal in SIGNALS:
         rows = [row for row, each in enumerate(found) if signal.name in each.values]
         values = np.array([found[row].values[signal.name] for row in rows])
         lengths = np.array([found[row].words for row in rows])
-        for row, value in zip(rows, standardise(values, lengths, signal.is_mean), strict=True):
-            z[row][signal.name] = float(abs(value) if signal.sign == 0 else signal.sign * value)
+        signed = standardise(values, lengths, signal.is_mean) * (signal.sign or 1)
+        rare = surprisals(signed if signal.sign else np.abs(signed))
+        for row, value, surprisal in zip(rows, signed.tolist(), rare.tolist(), strict=True):
+            z[row][signal.name], rarity[row][signal.name] = value, surprisal
     badness = [
-        math.sqrt(sum(min(max(value, 0.0), LARGEST_Z) ** 2 for value in each.values()) / len(each)) if each else 0.0
-        for each in z
+        (sum(value**_POWER for value in each.values()) / len(each)) ** (1 / _POWER) if each else 0.0 for each in rarity
     ]
     order = sorted(range(len(found)), key=lambda row: (-badness[row], row))
     rank = {row: number for number, row in enumerate(order, start=1)}
-    return [replace(each, z=z[row], badness=badness[row], rank=rank[row]) for row, each in enumerate(found)]
+    return [
+        replace(
+            each,
+            z=z[row],
+            surprisal=rarity[row],
+            reason=max(rarity[row], key=rarity[row].__getitem__, default=None),
+            badness=badness[row],
+            rank=rank[row],
+        )
+        for row, each in enumerate(found)
+    ]
+
+
+def surprisals(values: np.ndarray) -> np.ndarray:
+    """Return for each value -ln of the share of all that are at least as large; equal up to rounding counts as equal.
+
+    Args:
+        values: (N,) float.
+    """
+    lowest = np.searchsorted(np.sort(values), values - 1e-9)
+    return -np.log((len(values) - lowest) / max(len(values), 1)) + 0.0
 
 
 def standardise(values: np.ndarray, lengths: np.ndarray, is_mean: bool) -> np.ndarray:

@@ -128,7 +128,7 @@ def _weigh(walk: "Walk", say: _Speaker) -> Step:
     if steps.shift:
         text += say("weigh.shift", shift=number(steps.shift))
     rows = zip(_positions(walk), map(number, steps.exponentials), map(Share, steps.weights), strict=True)
-    header = ["", _SHIFTED if steps.shift else _EXPONENTIAL, say.word("weigh.column")]
+    header: list[Part] = ["", _SHIFTED if steps.shift else _EXPONENTIAL, say.word("weigh.column")]
     return Step(say.word("weigh"), text, table(header, rows))
 
 
@@ -145,7 +145,7 @@ def _predict(walk: "Walk", say: _Speaker) -> Step:
     text = say("predict.fuse", fusion=walk.fusion, fused=vector(walk.fused))
     text += say("predict.top" if walk.is_top_layer else "predict.below")
     rows = ((Token(token), Share(share)) for token, share in walk.top)
-    header = [say.word("predict.column.token"), say.word("predict.column.share")]
+    header: list[Part] = [say.word("predict.column.token"), say.word("predict.column.share")]
     after: Sentence = ()
     if walk.cross_entropy is not None:
         after = (*say("predict.truth", token=Token(str(walk.true_token)), loss=number(walk.cross_entropy)), " ")

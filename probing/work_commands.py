@@ -164,7 +164,7 @@ def quality_files(
     measured = {name for each in found for name in each.values}
     names = [signal.name for signal in SIGNALS if signal.name in measured]
     rows = (_quality_row(each, names) for each in (found if input_order else by_rank(found)))
-    columns = ("rank", "line", "verse", "badness", *names, "omitted_spans", "added_spans")
+    columns = ("rank", "line", "verse", "badness", "reason", *names, "length_z", "omitted_spans", "added_spans")
     count = _write(rows, columns, output, as_json)
     remark(f"{count} lines, judged by {', '.join(names)}")
 
@@ -175,7 +175,9 @@ def _quality_row(found: LineQuality, names: Sequence[str]) -> Row:
         "line": found.line,
         "verse": found.verse_id,
         "badness": found.badness,
+        "reason": found.reason,
         **{name: _as_count(name, found.values.get(name)) for name in names},
+        "length_z": found.z.get("length_ratio"),
         "omitted_spans": list(found.omitted_spans),
         "added_spans": list(found.added_spans),
     }

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .explanation import Formula, Sentence, Share, Step, Token, fill, formula, number, table, vector
+from .explanation import Formula, Part, Sentence, Share, Step, Token, fill, formula, number, table, vector
 from .walk_steps import checked_language
 from .worked_example import FUSIONS, SOURCE, STEP, TARGET, WorkedExample
 
@@ -214,7 +214,8 @@ def _fuse(example: WorkedExample, say: dict[str, str], lang: str) -> Step:
                 number(example.cross_entropy[kind]),
             )
         )
-    header = [say["fuse.kind"], say["fuse.fused"], _READOUT, f"p({TARGET[STEP]})", say["fuse.best"], say["fuse.loss"]]
+    header: list[Part] = [say["fuse.kind"], say["fuse.fused"], _READOUT, f"p({TARGET[STEP]})", say["fuse.best"],
+                          say["fuse.loss"]]  # fmt: skip
     return Step(say["fuse"], (say["fuse.text"],), table(header, rows))
 
 
@@ -227,7 +228,7 @@ def _both(example: WorkedExample, say: dict[str, str]) -> Step:
             SOURCE, dot.scores, dot.weights, additive.hidden, additive.scores, additive.weights, strict=True
         )
     )
-    header = [say["word"], say["additive.dot"], say["additive.dot_weight"], _HIDDEN, say["additive.score"],
+    header: list[Part] = [say["word"], say["additive.dot"], say["additive.dot_weight"], _HIDDEN, say["additive.score"],
               say["additive.weight"]]  # fmt: skip
     text = fill(say["additive.text"], formula=_ADDITIVE, v=vector(additive.score_vector, 0))
     after = fill(say["additive.after"], dot=vector(dot.context), additive=vector(additive.context))

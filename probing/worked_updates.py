@@ -13,7 +13,7 @@ import torch
 
 from hf_seq2seq_attn import ScaledDotProductAttention
 
-from .explanation import Share, Step, Token, fill, formula, number, plain_values, table, vector
+from .explanation import Part, Share, Step, Token, fill, formula, number, plain_values, table, vector
 from .walk_steps import checked_language
 from .worked_example import ENCODER, OUTPUT, SOURCE, STATE, STEP, TARGET, readable_fusion, with_identity_projections
 
@@ -102,12 +102,12 @@ def update_steps(learning: WorkedUpdates, lang: str = "en") -> list[Step]:
     """Return what the updates do as one step, to follow those of the example."""
     say = _PHRASES[checked_language(lang)]
     norms = np.linalg.norm(learning.gradients, axis=(2, 3))
-    rows = (
-        (str(count), number(loss), Share(probability), *map(number, weights), vector(norm))
+    rows: list[list[Part]] = [
+        [str(count), number(loss), Share(probability), *map(number, weights), vector(norm)]
         for count, (loss, probability, weights, norm) in enumerate(
             zip(learning.losses, learning.probabilities, learning.weights, norms, strict=True)
         )
-    )
+    ]
     header = [say["update"], say["loss"], f"p({TARGET[STEP]})", *(Token(f"a({word})") for word in SOURCE),
               say["gradients"]]  # fmt: skip
     text = fill(say["text"], word=Token(TARGET[STEP]), love=Token(SOURCE[1]), rate=f"{LEARNING_RATE:g}")

@@ -69,8 +69,11 @@ def test_a_model_that_looks_like_a_path_is_not_looked_for_on_the_hub(run: Run, n
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--example", "-o", "page.html"], "--example is printed"),
-        (["model", "--example"], "--example is printed"),
+        (["--example", "--step", "1", "--layer", "0"], "knows its own sentence and model: leave out --step, --layer"),
+        (["model", "--example"], "knows its own sentence and model: leave out MODEL"),
+        (["model", "text", "--state", "1,2"], "--example is needed for them: leave out --state"),
+        (["--example", "--format", "pdf"], "format is 'pdf'; allowed are text, md, tex, html, json"),
+        (["--example", "--lang", "fr"], "lang is 'fr'; allowed are en, zh"),
         (["--example", "--state", "nan,1"], "'nan,1' has a number that does not lie in -1e+06..1e+06"),
         (["--example", "--encoder", "inf,1 0,0 0,0"], "'inf,1' has a number that does not lie"),
         (["--example", "--state", "1e30,1"], "'1e30,1' has a number that does not lie"),

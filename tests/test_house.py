@@ -33,8 +33,9 @@ ROOMS = {
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = {extra: [Requirement(line) for line in lines] for extra, lines in PROJECT["optional-dependencies"].items()}
 REQUIREMENTS = [*map(Requirement, PROJECT["dependencies"]), *itertools.chain.from_iterable(EXTRAS.values())]
+CLI_FILES = {path.name for path in (ROOT / "hf_seq2seq_attn").glob("cli*.py")}
 # What the Hub must not copy. Every other file of the room belongs to the model.
-OUTSIDE_THE_MODEL = {"__init__.py", "cli.py", "errors.py", "limits.py", "text_files.py", "tokenizer_pair.py"}
+OUTSIDE_THE_MODEL = {"__init__.py", *CLI_FILES, "errors.py", "limits.py", "text_files.py", "tokenizer_pair.py"}
 OUTSIDE_THE_MODEL |= {"translation.py"}
 MODEL_FILES = sorted(path for path in (ROOT / "hf_seq2seq_attn").glob("*.py") if path.name not in OUTSIDE_THE_MODEL)
 ROOM_FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
@@ -168,7 +169,7 @@ def test_the_hub_copies_exactly_the_model_files() -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "hf_seq2seq_attn").glob("*.py")), ids=name)
 def test_the_model_room_enters_no_other_room(path: Path) -> None:
     """The command line alone may, and only inside a command."""
-    modules = absolute_modules(path, top_level_only=path.name == "cli.py")
+    modules = absolute_modules(path, top_level_only=path.name in CLI_FILES)
     assert enters(modules, "training", "probing") == []
 
 

@@ -88,7 +88,7 @@ def prepare_classroom_corpus(folder: str | Path) -> dict[str, int]:
             return dict(PARTS)
     except (OSError, ValueError):
         pass
-    different = {}
+    different: dict[str, Example] = {}
     for example in examples():
         different.setdefault(" ".join(example.english), example)
         if len(different) > sum(PARTS.values()):

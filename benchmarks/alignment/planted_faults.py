@@ -108,8 +108,8 @@ def areas(found: list[LineQuality], faults: list[str | None]) -> Areas:
     """Return for each kind of fault how many lines have it, and the area of the badness and of each signal alone."""
     scores = {"badness": [each.badness for each in found]}
     for signal in SIGNALS:
-        if any(signal.name in each.z for each in found):
-            scores[signal.name] = [each.z.get(signal.name, 0.0) for each in found]
+        if any(signal.name in each.surprisal for each in found):
+            scores[signal.name] = [each.surprisal.get(signal.name, 0.0) for each in found]
 
     def of(name: str, *kinds: str | None) -> list[float]:
         return [score for score, fault in zip(scores[name], faults, strict=True) if fault in kinds]

@@ -10,7 +10,14 @@ import pytest
 from hf_seq2seq_attn.probing.bitext import BitextLine
 from hf_seq2seq_attn.probing.model_signals import ModelSignals
 from hf_seq2seq_attn.probing.planted_faults import FAULTS, plant_faults, roc_auc
-from hf_seq2seq_attn.probing.quality import LineQuality, by_rank, measure_quality, standardise, unlinked_runs
+from hf_seq2seq_attn.probing.quality import (
+    LineQuality,
+    by_rank,
+    measure_quality,
+    standardise,
+    surprisals,
+    unlinked_runs,
+)
 from hf_seq2seq_attn.probing.verses import Verse
 
 Words = list[str]
@@ -103,6 +110,22 @@ def test_standardise_takes_out_length_and_its_scatter() -> None:
     # Where most are equal the standard deviation scales.
     few = np.array([0.0] * 20 + [1.0])
     assert standardise(few, np.full(21, 9), False)[-1] == pytest.approx(21 / math.sqrt(20))
+
+
+def test_surprisals_are_shares_of_lines_at_least_as_bad() -> None:
+    values = np.array([0.5, 2.0, 0.5, -1.0, 2.0 + 1e-12])
+    expected = [math.log(5 / 4), math.log(5 / 2), math.log(5 / 4), 0, math.log(5 / 2)]
+    assert surprisals(values).tolist() == pytest.approx(expected)
+    assert surprisals(np.array([])).size == 0
+
+
+def test_badness_and_reason() -> None:
+    found = measured(*(line("a b c d", "A B C D", {(n, n) for n in range(linked)}) for linked in (4, 4, 2, 4, 4)))
+    assert found[2].reason == "source_coverage"
+    assert found[2].surprisal["source_coverage"] == pytest.approx(math.log(5))
+    mean = sum(value**4 for value in found[2].surprisal.values()) / len(found[2].surprisal)
+    assert found[2].badness == pytest.approx(mean**0.25)
+    assert found[2].rank == 1
 
 
 def test_roc_auc_counts_pairs() -> None:

@@ -104,11 +104,13 @@ def test_quality_worst_first_or_in_order(run: Run) -> None:
     assert code == 0
     header, worst, *rest = (line.split("\t") for line in out.splitlines())
     names = "link_support source_coverage target_coverage omitted added repetition length_ratio"
-    assert " ".join(header) == f"rank line verse badness {names} omitted_spans added_spans"
+    assert " ".join(header) == f"rank line verse badness reason {names} length_z omitted_spans added_spans"
     found = dict(zip(header, worst, strict=True))
+    assert found["reason"] in ("source_coverage", "omitted", "length_ratio")
     assert (found["rank"], found["line"], found["omitted"], found["omitted_spans"]) == ("1", "8", "4", "d e f g")
     assert float(found["badness"]) > float(rest[0][3])
     assert len(rest) == count - 1
+    assert float(found["length_z"]) < 0
     assert err.endswith(f"30 lines, judged by {names.replace(' ', ', ')}\n")
     code, out, _ = run("quality", source, target, links, "--input-order", "--json")
     assert [json.loads(line)["line"] for line in out.splitlines()] == list(range(1, count + 1))
