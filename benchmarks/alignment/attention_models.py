@@ -1,0 +1,94 @@
+"""Train small translation models on the corpora with manual links, both directions, and sweep how links are read off.
+
+    python benchmarks/alignment/attention_models.py ../shared/data -w build/alignment -o benchmarks/results
+
+No manual link is used in training. The choice is made on the dev part's links and reported on the test part. A model or
+a sweep that is there already is kept, so that a stopped run goes on.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from gold_sets import SETS, GoldSet
+
+from hf_seq2seq_attn.training.run_record import hardware, read_metrics, versions, write_metrics
+
+COMMON = ["training.max_steps=1500", "training.per_device_train_batch_size=32", "training.logging_steps=100"]
+COMMON += ["training.label_smoothing_factor=0.1", "data.max_source_length=120", "data.max_target_length=120"]
+WORDS = ["tokenizer.kind=word", "tokenizer.separate=true", "tokenizer.vocab_size=200"]
+MODELS: dict[str, list[str]] = {
+    "gru-additive": [
+        "bahdanau2015", "model.attend_with=current_state", "model.d_model=128", "model.dropout=0.1",
+        "tokenizer.vocab_size=4000", "training.learning_rate=3.0e-3", "training.warmup_steps=0.1",
+    ],
+    "transformer": [
+        "transformer_tiny", "model.encoder_layers=3", "model.decoder_layers=3", "model.dropout=0.1",
+        "tokenizer.vocab_size=4000", "training.learning_rate=2.0e-3", "training.warmup_steps=300",
+    ],
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="the folder that holds the sets")
+    parser.add_argument("-w", "--work", type=Path, required=True, help="where models and sweeps go")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="where attention_models_SET.json go")
+    parser.add_argument("--only", help="only the sets whose name contains this")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    arguments = parser.parse_args()
+    for gold_set in SETS:
+        if "train" in gold_set.parts and (arguments.only is None or arguments.only in gold_set.name):
+            measured = {name: measure(arguments.data, gold_set, name, arguments.work) for name in arguments.models}
+            record = {"set": gold_set.name, "models": measured, "versions": versions(), "hardware": hardware()}
+            arguments.output.mkdir(parents=True, exist_ok=True)
+            label = gold_set.name.replace(" (", "-").replace(")", "")
+            write_metrics(arguments.output / f"attention_models_{label}.json", record)
+
+
+def measure(data: Path, gold_set: GoldSet, name: str, work: Path) -> dict[str, Any]:
+    """Train both directions of one model on one set, sweep, and return what came out."""
+    folder = work / gold_set.name.replace(" ", "").replace("(", "-").replace(")", "") / name
+    directions = {"forward": (gold_set.source, gold_set.target), "reverse": (gold_set.target, gold_set.source)}
+    for direction, sides in directions.items():
+        if not (folder / direction / "metrics.json").exists():
+            train(data / gold_set.folder, MODELS[name], sides, folder / direction, words="nettalk" in gold_set.name)
+    swept = folder / "sweep.json"
+    if not swept.exists():
+        parts = [
+            [f"{data / gold_set.folder / part}.{suffix}" for suffix in (gold_set.source, gold_set.target, "align")]
+            for part in ("dev", "test")
+        ]
+        run("sweep", folder / "forward", *parts[0], "--test", *parts[1], "--reverse-model", folder / "reverse",
+            "-o", swept)  # fmt: skip
+    result = json.loads(swept.read_text(encoding="utf-8"))
+    metrics = {direction: read_metrics(folder / direction / "metrics.json") for direction in directions}
+    return {
+        "seconds": {direction: each["seconds"] for direction, each in metrics.items()},
+        "parameters": metrics["forward"]["parameters"],
+        "steps": metrics["forward"]["steps"],
+        "test_chrf": {direction: each["test"]["chrf"] for direction, each in metrics.items()},
+        "sweep": result,
+    }
+
+
+def train(folder: Path, recipe: list[str], sides: tuple[str, str], output: Path, *, words: bool) -> None:
+    files = [
+        f"data.{part}.{end}={folder / part}.{side}"
+        for part in ("train", "dev", "test")
+        for end, side in zip(("source", "target"), sides, strict=True)
+    ]
+    run("train", *recipe, *COMMON, *(WORDS if words else []), *files, "-o", output)
+
+
+def run(*words: object) -> None:
+    """Run one command of ours; what it prints goes on to the terminal."""
+    print("seq2seq-attn", *words, flush=True)
+    subprocess.run([sys.executable, "-m", "hf_seq2seq_attn.cli", *map(str, words)], check=True)
+
+
+if __name__ == "__main__":
+    main()
