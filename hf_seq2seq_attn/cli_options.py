@@ -10,12 +10,22 @@ from .text_files import check_output_file
 Model = Annotated[str, typer.Argument(help="Folder or Hub id of any encoder-decoder.")]
 Source = Annotated[Path, typer.Argument(help="Source text, one sentence a line.")]
 Target = Annotated[Path, typer.Argument(help="Target text, line N belongs to line N of SOURCE.")]
-AlignWith = Annotated[str | None, typer.Option(help="Rows: input or output; default: the model's own.")]
-Layer = Annotated[int | None, typer.Option(help="Decoder layer; default: the model's own, else the last.")]
+AlignWith = Annotated[
+    str | None, typer.Option(help="Rows: input or output; default: as saved with the heads, else the model's own.")
+]
+Layer = Annotated[
+    int | None, typer.Option(help="Decoder layer; default: saved with the model (see heads), else its own or last.")
+]
 Layers = Annotated[
-    str, typer.Option("--layer", help="Number; several with commas, or all: their mean; auto: the model's own or last.")
+    str,
+    typer.Option(
+        "--layer",
+        help="Number; several with commas, or all: their mean; auto: saved with the model (see heads), else its "
+        "config's, else the last.",
+    ),
 ]
 SourcePrefix = Annotated[str, typer.Option(help="What the model wants before each source, e.g. a T5 task.")]
+ReversePrefix = Annotated[str, typer.Option(help="The same for the reverse model's source.")]
 SourceLanguage = Annotated[str | None, typer.Option(help="For multilingual models, by the tokenizer's name.")]
 TargetLanguage = Annotated[str | None, typer.Option(help="For multilingual models, by the tokenizer's name.")]
 Heads = Annotated[
@@ -35,13 +45,15 @@ Specials = Annotated[
 Weights = Annotated[
     str | None,
     typer.Option(
-        help="attention, or of the weighted values (Kobayashi et al. 2020): norm, raw_norm. Default: attention."
+        help="attention, or of the weighted values (Kobayashi et al. 2020): norm, raw_norm. Default: as saved with the "
+        "heads, else attention."
     ),
 ]
 LinksFrom = Annotated[
     str | None,
     typer.Option(
-        help="argmax, mutual, threshold:X, relative:X, itermax[:N], match, ot[:X] or hmm[:X]; default: argmax."
+        help="argmax, mutual, threshold:X, relative:X, itermax[:N], match, ot[:X] or hmm[:X]. Default: as saved with "
+        "the heads, else argmax."
     ),
 ]
 ReverseModel = Annotated[str | None, typer.Option(help="Folder or Hub id of the other direction's model.")]

@@ -36,6 +36,12 @@ class Seq2SeqAttnPreTrainedModel(PreTrainedModel):
             raise ValueError(f"d_model={config.d_model}: must be at least 1")
         super().__init__(config)
 
+    def post_init(self) -> None:
+        """Do what the library does, and name only those undividable modules that this model has: FSDP looks for all."""
+        super().post_init()
+        present = {type(module).__name__ for module in self.modules()}
+        self._no_split_modules = present.intersection(self._no_split_modules or ())
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)

@@ -113,7 +113,10 @@ def translate(
     )
     cut = count_cut(results)
     if cut:
-        logger.warning("%d of %d translations were cut off by the limit on their length", cut, len(results))
+        limit = (
+            f"{LIMIT_FACTOR} times the source tokens plus {LIMIT_EXTRA}" if max_new_tokens is None else max_new_tokens
+        )
+        logger.warning("%d of %d translations were cut off by the limit on their length (%s)", cut, len(results), limit)
     return [best.text for best, *_ in results] if num_return_sequences == 1 else results
 
 

@@ -8,6 +8,7 @@ from .aligned_pair import AlignedPair, Gold
 from .alignment import align
 from .attention_maps import WEIGHTS, AttentionMaps
 from .baselines import Ibm1, diagonal_links
+from .bertviz_pages import BertvizPage, bertviz_page, head_view, model_view
 from .bitext import Bitext, BitextLine, iterate_bitext
 from .breakdowns import score_by_fertility, score_by_length, without_punctuation
 from .choices import alignment_heads
@@ -17,6 +18,7 @@ from .directions import Aligner, DirectionMatrices, LearnedJumps, PairAlignment,
 from .explanation_formats import to_html, to_html_list, to_latex, to_markdown, to_text
 from .extraction import ROWS, SentenceError, default_rows, extract, row_offset
 from .faithfulness import Faithfulness, measure_faithfulness
+from .fonts import FALLBACK_FONTS
 from .formats import (
     BLANK_ENDS,
     FORMATS,
@@ -59,11 +61,14 @@ from .markup import MarkedDocument, MarkedLine, parse_markup
 from .markup_commands import transfer_markup, translate_markup
 from .matching import itermax_links, match_links, mutual_links
 from .model_signals import ModelSignals, model_signals
+from .pair_attentions import PairAttentions, pair_attentions
+from .pair_view import PairView, ViewedMap, ViewLevel, pair_view
 from .pharaoh import parse_pharaoh
 from .planted_faults import FAULTS, plant_faults, roc_auc
+from .playground import playground_page
 from .provenance import library_versions, model_record
 from .quality import LineQuality, by_rank, measure_quality
-from .saved_choice import AlignmentChoice, save_choice, saved_choice
+from .saved_choice import CHOICE_FILE, AlignmentChoice, save_choice, saved_choice
 from .scaling import ScalingRow, draw_scaling, model_scaling, random_scaling
 from .scores import AlignmentScore, alignment_error_rate, f_measure, score_links, soft_aer
 from .shared_metrics import aer_module_path
@@ -79,7 +84,7 @@ from .tokens import Sentence, TokenizedText, tokenize
 from .transport import transport_links, transport_plan
 from .value_norms import ValueNorms
 from .verses import Verse, iterate_verses, unmerged
-from .view import write_view
+from .view import PAGE_LIMIT, write_view
 from .walk_steps import walk_steps, walk_title
 from .walkthrough import WALK_CSS, Walk, walk_html, walk_page, walk_through
 from .words import SPECIALS, SUBWORDS, WordMatrix, to_word_links, to_words
@@ -103,6 +108,7 @@ __all__ = [
     "FitReport",
     "calibration_error",
     "AlignmentChoice",
+    "CHOICE_FILE",
     "save_choice",
     "saved_choice",
     "choice_in_use",
@@ -222,6 +228,18 @@ __all__ = [
     "legend_svg",
     "HEATMAP_CSS",
     "write_view",
+    "PAGE_LIMIT",
+    "PairView",
+    "ViewLevel",
+    "ViewedMap",
+    "pair_view",
+    "PairAttentions",
+    "pair_attentions",
+    "head_view",
+    "model_view",
+    "bertviz_page",
+    "BertvizPage",
+    "FALLBACK_FONTS",
     "WALK_CSS",
     "Walk",
     "walk_html",
@@ -238,6 +256,7 @@ __all__ = [
     "to_latex",
     "to_html",
     "to_html_list",
+    "playground_page",
     "WorkedExample",
     "example_steps",
     "example_title",

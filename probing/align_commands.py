@@ -70,8 +70,9 @@ def align_files(
         InputError: bad choices, files or sentences, or parts of another command's output.
     """
     try:
-        # Filled in here, once for all processes, with what was saved beside the model.
-        reading = reading.filled(model).checked(reverse_model is not None)
+        # Filled in here, once for all processes, with what was saved beside each model.
+        given, reading = reading, reading.filled(model).checked(reverse_model is not None)
+        reverse_reading = None if reverse_model is None else given.filled_for_reverse(reverse_model)
         name = format_of(output or "-", format_name)
     except InputError:
         raise
@@ -87,20 +88,35 @@ def align_files(
         text = ParallelText(source, target)
         with _parts_folder(output) as folder:
             job = AlignJob(
-                model, reverse_model, source, target, reading, batch_size, pre_split, soft is not None, folder
+                model,
+                reverse_model,
+                source,
+                target,
+                reading,
+                reverse_reading,
+                batch_size,
+                pre_split,
+                soft is not None,
+                folder,
             )
             done = _align(job, text, rank, processes, name, output, soft)
-    if done:
-        pairs, links = sum(each.pairs for each in done), sum(each.links for each in done)
-        remark(f"{pairs} pairs, {links} links; {done[-1].note}")
-        sinks = SinkTally()
-        for each in done:
-            sinks.merge(each.sinks)
-        # Fitted heads give probabilities of words: there is no weight to rest anywhere.
-        if sinks.rows:
-            remark(sinks.describe())
-    elif rank.number == 0:
+    if rank.number == 0:
+        _tell(done)
+
+
+def _tell(done: list[Finished]) -> None:
+    """Say on stderr what came out, how it was read, and where the weight rests."""
+    if not done:
         remark("0 pairs")
+        return
+    pairs, links = sum(each.pairs for each in done), sum(each.links for each in done)
+    remark(f"{pairs} pairs, {links} links; {done[-1].note}")
+    sinks = SinkTally()
+    for each in done:
+        sinks.merge(each.sinks)
+    # Fitted heads give probabilities of words: there is no weight to rest anywhere.
+    if sinks.rows:
+        remark(sinks.describe())
 
 
 @contextmanager

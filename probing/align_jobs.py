@@ -52,7 +52,7 @@ class AlignJob:
     Attributes:
         model, reverse_model: folders or Hub ids.
         source, target: the files, for what is said about them.
-        reading: the choices.
+        reading, reverse_reading: the choices for each model, filled in; the second None without a reverse model.
         batch_size: sentence pairs in one pass.
         pre_split: rejoin a line's words by single spaces before the tokenizer reads them.
         soft: keep the matrices too.
@@ -64,6 +64,7 @@ class AlignJob:
     source: Path
     target: Path
     reading: Reading
+    reverse_reading: Reading | None
     batch_size: int
     pre_split: bool
     soft: bool
@@ -74,6 +75,12 @@ class AlignJob:
         """Number of line pairs in a chunk."""
         return self.batch_size * BATCHES_IN_CHUNK
 
+    @property
+    def learns(self) -> bool:
+        """Whether links need jumps that are learned from the corpus."""
+        readings = [self.reading] if self.reverse_reading is None else [self.reading, self.reverse_reading]
+        return any(learns_jumps(reading.links) for reading in readings)
+
     def fingerprint(self, text: ParallelText) -> dict[str, Any]:
         """Return what decides the content of the parts."""
         record = {
@@ -82,6 +89,7 @@ class AlignJob:
             "source": text.digests[0],
             "target": text.digests[1],
             **asdict(self.reading),
+            "choices saved with the reverse model": _differing(self.reading, self.reverse_reading),
             "batch size": self.batch_size,
             "pre-split": self.pre_split,
             "soft matrices": self.soft,
@@ -90,6 +98,11 @@ class AlignJob:
         # As it comes back from its file.
         plain: dict[str, Any] = json.loads(json.dumps(record))
         return plain
+
+
+def _differing(reading: Reading, other: Reading | None) -> dict[str, Any]:
+    """Return what the other direction reads in another way."""
+    return {} if other is None else dict(asdict(other).items() - asdict(reading).items())
 
 
 @dataclass(frozen=True)
@@ -205,7 +218,7 @@ class ChunkAligner:
         with self._refused(0):
             forward = load_seq2seq(job.model)
             reverse = None if job.reverse_model is None else load_seq2seq(job.reverse_model)
-            self.aligner = Aligner(forward, reverse, job.reading, job.batch_size)
+            self.aligner = Aligner(forward, reverse, job.reading, job.batch_size, job.reverse_reading)
         self._jumps: LearnedJumps | None = None
 
     def align(self, chunk: Chunk, progress: Callable[[int], None] = lambda done: None) -> Finished:
@@ -264,7 +277,7 @@ def _run_here(job: AlignJob, text: ParallelText, parts: Parts, progress: Progres
         if done is None:
             if aligner is None:
                 aligner = ChunkAligner(job)
-                if learns_jumps(job.reading.links):
+                if job.learns:
                     aligner.learn(*text.sample(PAIRS_FOR_JUMPS))
             done = aligner.align(chunk, _counted_from(chunk.first, text.count, progress))
         progress(chunk.first + done.pairs, text.count)
@@ -281,7 +294,7 @@ def rank_chunks(job: AlignJob, text: ParallelText, rank: Rank) -> None:
     aligner: ChunkAligner | None = None
     choose_accelerator(rank.local)
     rank.wait()
-    if learns_jumps(job.reading.links):
+    if job.learns:
         if rank.number == 0:
             aligner = ChunkAligner(job)
             aligner.learn(*text.sample(PAIRS_FOR_JUMPS))
@@ -304,7 +317,7 @@ def _run_in_pool(
     pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(job, processes, number))
     done_pairs = 0
     try:
-        if learns_jumps(job.reading.links):
+        if job.learns:
             pool.submit(_learn, *text.sample(PAIRS_FOR_JUMPS)).result()
         while True:
             # Few chunks wait, so that memory does not grow with the files.

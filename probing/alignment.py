@@ -1,15 +1,16 @@
 """The pipeline: a model and sentence pairs -> word links."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from .attention_maps import LayerChoice
+from .attention_maps import AttentionMaps, LayerChoice
 from .choices import check_choices, fill_choices
 from .chosen_maps import choice_in_use, extract_chosen
+from .directions import DirectionMatrices, direction_matrices, learned_jumps
 from .link_types import Links
+from .links import learns_jumps
 from .sinks import SinkTally
 from .tokens import Sentence
-from .words import to_word_links
 
 
 def align(
@@ -46,7 +47,8 @@ def align(
             several layers, or "all", are averaged. Heads "fitted" are the logistic combination saved with the model.
         weights, source_prefix, source_language, target_language: as in `extract`.
         specials, subwords, links: how sinks, sub-words and link extraction are handled, see `to_word_links`. None, for
-            `weights` too, = as saved with the heads that are read, else "attention", "mask", "matrix", "argmax".
+            `weights` too, = as saved with the heads that are read, else "attention", "mask", "matrix", "argmax". `hmm`
+            learns its jumps from these pairs, whose maps are all held meanwhile.
         sinks: counts what share of the weight rests on end tokens, tags and final punctuation.
         progress: called as progress(done, total) after each pair.
 
@@ -70,14 +72,26 @@ def align(
         source_language=source_language,
         target_language=target_language,
     )
-    results = []
+    # A fit's maps are of words alone: nothing rests on sinks.
+    counted = sinks if choice is None or choice.fit is None else None
+    matrices = _matrices(maps_of_pairs, how, counted, progress, len(sources))
+    if not learns_jumps(how["links"]):
+        return [each.links(how["links"], None) for each in matrices]
+    held = list(matrices)
+    jumps = learned_jumps(held, how["links"])
+    return [each.links(how["links"], jumps) for each in held]
+
+
+def _matrices(
+    maps_of_pairs: Iterable[AttentionMaps],
+    how: dict[str, str],
+    sinks: SinkTally | None,
+    progress: Callable[[int, int], None] | None,
+    total: int,
+) -> Iterator[DirectionMatrices]:
     for done, maps in enumerate(maps_of_pairs, start=1):
-        results.append(
-            to_word_links(maps, layer="all", specials=how["specials"], subwords=how["subwords"], links=how["links"])
-        )
-        # A fit's maps are of words alone.
-        if sinks is not None and (choice is None or choice.fit is None):
+        yield direction_matrices(maps, how["specials"], how["subwords"], layer="all")
+        if sinks is not None:
             sinks.add(maps, layer="all")
         if progress is not None:
-            progress(done, len(sources))
-    return results
+            progress(done, total)

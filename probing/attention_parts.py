@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hf_seq2seq_attn.errors import UnusableError
 
-from .attention_layers import AttentionLayer, projection_weight
+from .attention_layers import AttentionLayer, find_attention_layers, projection_weight
 
 _QUERY_NAMES = ("q_proj", "q", "query", "query_proj")
 _KEY_NAMES = ("k_proj", "k", "key", "key_proj")
@@ -55,6 +55,21 @@ class AttentionParts:
     null_key: np.ndarray | None
     null_value: np.ndarray | None
     precision: float
+
+
+def named_attention_layers(model: nn.Module) -> list[AttentionLayer]:
+    """Return what `find_attention_layers` finds.
+
+    Raises:
+        ValueError: it finds nothing.
+    """
+    layers = find_attention_layers(model)
+    if not layers:
+        raise UnusableError(
+            f"{type(model).__name__}: its cross-attention has no module of a known name; models like Marian, BART, "
+            "M2M100, Pegasus and T5, and ours, can be walked through"
+        )
+    return layers
 
 
 def attention_parts(layer: AttentionLayer) -> AttentionParts:

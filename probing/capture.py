@@ -20,6 +20,10 @@ from .attention_layers import AttentionLayer, find_attention_layers
 from .value_norms import value_products
 
 
+class NoSuchNumberError(UnusableError):
+    """A layer or a head that the model does not have."""
+
+
 def check_model(model: Any) -> None:
     """Raise a ValueError unless `model` is an encoder-decoder with cross-attention."""
     config = getattr(model, "config", None)
@@ -294,7 +298,7 @@ def choose(name: str, wanted: Sequence[int] | None, count: int) -> tuple[int, ..
         raise UnusableError(f"no {name} was chosen; the model has {count}, numbered from 0")
     for number in wanted:
         if not -count <= number < count:
-            raise UnusableError(
+            raise NoSuchNumberError(
                 f"{name} {number} does not exist; the model has {count}, numbered from 0 to {count - 1}"
             )
     return tuple(number % count for number in wanted)

@@ -20,10 +20,10 @@ def fill_choices(choice: Any, **choices: str | None) -> dict[str, str]:
         choices: by their names in `align`; None or "" = not chosen.
 
     Raises:
-        ValueError: other weights or specials than those of a saved fit.
+        ValueError: other weights, specials or sub-words than those of a saved fit.
     """
     if getattr(choice, "fit", None) is not None:
-        for name in ("weights", "specials"):
+        for name in ("weights", "specials", "subwords"):
             if choices.get(name) not in (None, "", getattr(choice, name)):
                 raise UnusableError(
                     f"{name} is {choices[name]!r}, but the fit that was saved with the model has its own; leave {name} "
@@ -75,9 +75,17 @@ def alignment_heads(
     """
     own_layer = getattr(config, "alignment_layer", None)
     own_layer = -1 if own_layer is None else own_layer
-    if heads is None and layer in (None, own_layer):
+    if heads is None and (layer is None or _is_same_layer(config, layer, own_layer)):
         heads = getattr(config, "alignment_heads", None)
     return own_layer if layer is None else layer, heads
+
+
+def _is_same_layer(config: Any, layer: LayerChoice, own: int) -> bool:
+    """Say whether two numbers, from the start or from the end, name one layer of attention."""
+    count = 1 if getattr(config, "decoder_is_recurrent", False) else getattr(config, "decoder_layers", None)
+    if not isinstance(layer, int) or not count:
+        return layer == own
+    return layer % count == own % count
 
 
 def check_choices(align_with: str | None, specials: str, subwords: str, links: str, weights: str = "attention") -> None:

@@ -4,6 +4,7 @@ A saved choice is read as a whole: its heads belong to its rows. Naming a layer,
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from hf_seq2seq_attn.errors import UnusableError
 
 from .attention_maps import AttentionMaps, LayerChoice
+from .capture import NoSuchNumberError
 from .choices import alignment_heads, describe_layer, layers_to_extract
 from .extraction import default_rows, extract
 from .head_fit import HeadFit
@@ -49,9 +51,10 @@ def choice_in_use(
         if layer is not None or align_with is not None:
             raise UnusableError("fitted heads are of all layers and of their own rows; leave layer and align_with out")
         return choice
-    if choice is None or align_with not in (None, choice.align_with):
-        return None
-    return choice
+    if choice is None or align_with is None:
+        return choice
+    rows = (choice.align_with,) if choice.fit is None else choice.fit.rows
+    return choice if rows == (align_with,) else None
 
 
 def extract_chosen(
@@ -97,8 +100,43 @@ def extract_chosen(
     if choice.fit is not None:
         if targets is None:
             raise UnusableError("fitted heads are read in two passes over the same targets; give targets")
-        return _fitted(model, tokenizer, sources, targets, choice, choice.fit, arguments)
-    return _of_heads(model, tokenizer, sources, targets, choice, weights, arguments)
+        maps = _fitted(model, tokenizer, sources, targets, choice, choice.fit, arguments)
+    else:
+        with _of_this_model(choice):
+            maps = _of_heads(model, tokenizer, sources, targets, choice, weights, arguments)
+    return _checked(maps, choice)
+
+
+def extract_chosen_tokens(
+    model: Any, tokenizer: Any, sources: Sequence[Sentence], targets: Sequence[Sentence], **arguments: Any
+) -> Iterator[AttentionMaps]:
+    """Yield what `extract_chosen` does, always token by token: a saved fit, which is of words, is set aside.
+
+    Args:
+        arguments: the others of `extract`.
+    """
+    choice = choice_in_use(model)
+    if choice is None or choice.fit is None:
+        return extract_chosen(model, tokenizer, sources, targets, **arguments)
+    layer, heads = alignment_heads(model.config)
+    return extract(model, tokenizer, sources, targets, layers=layers_to_extract(layer), heads=heads, **arguments)
+
+
+def _checked(maps: Iterator[AttentionMaps], choice: AlignmentChoice) -> Iterator[AttentionMaps]:
+    with _of_this_model(choice):
+        yield from maps
+
+
+@contextmanager
+def _of_this_model(choice: AlignmentChoice) -> Iterator[None]:
+    """Say of numbers that nobody asked for where they come from."""
+    try:
+        yield
+    except NoSuchNumberError as error:
+        raise UnusableError(
+            f"the choice that was saved with the model, heads {choice.name}, is of another model: {error}. Choose anew "
+            "(heads --save), or remove its alignment.json"
+        ) from error
 
 
 def describe_heads(
@@ -107,7 +145,8 @@ def describe_heads(
     """Return in words which rows, layers and heads `extract_chosen` reads."""
     choice = choice_in_use(model, align_with, layer, heads)
     if choice is not None and choice.fit is not None:
-        return f"rows {' and '.join(choice.fit.rows)}, heads {choice.name} (saved with the model)"
+        specials = "" if choice.fit.specials == "mask" else f" on specials {choice.fit.specials}"
+        return f"rows {' and '.join(choice.fit.rows)}, heads {choice.name}{specials} (saved with the model)"
     if choice is not None:
         return f"rows {choice.align_with}, heads {choice.name} (saved with the model)"
     own_layer, own_heads = alignment_heads(model.config, layer, heads)  # type: ignore[arg-type]

@@ -30,6 +30,8 @@ from .words import WordMatrix, to_tokens, to_words, words_of_links
 DEFAULT_SYMMETRIZATION = "grow-diag-final-and-moses"
 # Of probabilities as written: more digits than mean anything, few enough to be the same on every machine.
 _DIGITS = 6
+# What is saved with heads, so that each direction has its own where nothing is said.
+_FILLED = {"weights": "weights", "specials": "specials", "subwords": "sub-words", "links": "links"}
 ModelAndTokenizer = tuple[Any, Any]
 
 
@@ -39,8 +41,8 @@ class Reading:
 
     Attributes:
         align_with, layer, heads: as in `align`; each model has its own where these say nothing.
-        weights, specials, subwords, links: as in `align`; "" = as saved with the heads of the forward model that are
-            read, else the default (see `filled`).
+        weights, specials, subwords, links: as in `align`; "" = as saved with the heads that are read, of each model its
+            own, else the default (see `filled`).
         source_prefix, reverse_prefix: what each model wants before the text that it reads; see `extract`.
         source_language, target_language: of the pair; the reverse model reads the second and writes the first.
         symmetrize: how the links of two directions become one, one of `SYMMETRIZATIONS`.
@@ -65,11 +67,17 @@ class Reading:
         """Return the reading with what is "" as it was saved with the heads that are read, else with the defaults.
 
         Args:
-            model: the forward model, or the folder or Hub id that it is loaded from; None = nothing saved.
+            model: the model that is read, or the folder or Hub id that it is loaded from; None = nothing saved.
         """
         choice = None if model is None else choice_in_use(model, self.align_with, self.layer, self.heads)
-        names = ("weights", "specials", "subwords", "links")
-        return replace(self, **fill_choices(choice, **{name: getattr(self, name) for name in names}))
+        return replace(self, **fill_choices(choice, **{name: getattr(self, name) for name in _FILLED}))
+
+    def filled_for_reverse(self, model: Any) -> "Reading":
+        """Return what `filled` and `checked` give for the reverse model; errors name it."""
+        try:
+            return self.filled(model).checked(True)
+        except UnusableError as error:
+            raise UnusableError(f"reverse model: {error}") from error
 
     def checked(self, two_directions: bool) -> "Reading":
         """Return the reading with `symmetrize` filled in where two directions are given and nothing is said, and what
@@ -102,11 +110,7 @@ class Reading:
     def describe(self, *models: Any) -> str:
         """Return the choices in words, with what they come to for these models, one for each direction."""
         parts = [describe_heads(model, self.align_with, self.layer, self.heads) for model in models]
-        choices = {
-            "weights": self.weights,
-            "specials": self.specials,
-            "sub-words": self.subwords,
-            "links": self.links,
+        choices = {shown: getattr(self, name) for name, shown in _FILLED.items()} | {
             "two directions symmetrised by": self.symmetrize,
             "two directions combined by": self.combine,
         }
@@ -176,6 +180,12 @@ def direction_matrices(
     return DirectionMatrices(maps, words, to_tokens(maps, layer=layer, heads=heads, specials=specials))
 
 
+def learned_jumps(matrices: Sequence[DirectionMatrices], how: str) -> JumpModel | None:
+    """Return the jumps that `hmm` learns from what one direction says about a corpus; None where `how` needs none."""
+    cells = [each.cells for each in matrices]
+    return corpus_jumps([each.weights for each in cells], how, [each.null for each in cells])
+
+
 def combined_matrix(forward: DirectionMatrices, reverse: DirectionMatrices, how: str) -> np.ndarray:
     """Return the combined matrix of words, (T, S), without the cells that NULL outweighs in their own direction."""
     return combine(_above_null(forward.words), _above_null(reverse.words), how)
@@ -197,6 +207,7 @@ class Aligner:
         reverse: model and tokenizer of target -> source.
         reading: the choices; see `Reading`.
         batch_size: sentence pairs in one pass.
+        reverse_reading: those of the reverse model, filled in; None = `reading` filled in with what was saved with it.
 
     Raises:
         ValueError: an unknown choice, or a model that cannot be probed.
@@ -208,16 +219,27 @@ class Aligner:
         reverse: ModelAndTokenizer | None = None,
         reading: Reading | None = None,
         batch_size: int = 32,
+        reverse_reading: Reading | None = None,
     ) -> None:
         self.forward, self.reverse = forward, reverse
-        self.reading = (reading or Reading()).filled(forward[0]).checked(reverse is not None)
+        reading = reading or Reading()
+        self.reading = reading.filled(forward[0]).checked(reverse is not None)
+        if reverse is not None and reverse_reading is None:
+            reverse_reading = reading.filled_for_reverse(reverse[0])
+        self.reverse_reading = reverse_reading or self.reading
         self.batch_size = batch_size
         self.sinks = SinkTally()
         """The share of weight on sinks in the pairs aligned so far, of both directions together."""
 
     def describe(self) -> str:
         """Return the choices in words."""
-        return self.reading.describe(*(side[0] for side in (self.forward, self.reverse) if side is not None))
+        text = self.reading.describe(*(side[0] for side in (self.forward, self.reverse) if side is not None))
+        others = [
+            f"{shown} {getattr(self.reverse_reading, name)}"
+            for name, shown in _FILLED.items()
+            if getattr(self.reverse_reading, name) != getattr(self.reading, name)
+        ]
+        return "; reverse: ".join([text, ", ".join(others)] if others else [text])
 
     def align(
         self, sources: Sequence[Sentence], targets: Sequence[Sentence], jumps: LearnedJumps | None = None
@@ -241,7 +263,7 @@ class Aligner:
                 links = extract_links(matrix, self.reading.links, jumps=jumps.forward)
                 shares = link_probabilities(matrix, links)
             else:
-                found = reverse_links(reverse.links(self.reading.links, jumps.reverse))
+                found = reverse_links(reverse.links(self.reverse_reading.links, jumps.reverse))
                 links = symmetrize(
                     forward.links(self.reading.links, jumps.forward), found, str(self.reading.symmetrize)
                 )
@@ -251,19 +273,18 @@ class Aligner:
 
     def learn(self, sources: Sequence[Sentence], targets: Sequence[Sentence]) -> LearnedJumps:
         """Return the jumps that `hmm` learns from these pairs; no model runs where links need none."""
-        how = self.reading.links
-        if not learns_jumps(how):
+        alone = self.reverse is None or self.reading.combine
+        readings = [self.reading] if alone else [self.reading, self.reverse_reading]
+        if not any(learns_jumps(reading.links) for reading in readings):
             return LearnedJumps()
         both = list(self._matrices(sources, targets))
         if self.reading.combine:
             matrices = [combined_matrix(f, r, self.reading.combine) for f, r in both if r is not None]
-            return LearnedJumps(corpus_jumps(matrices, how))
-        forward, reverse = [f.cells for f, _ in both], [r.cells for _, r in both if r is not None]
-        learned = [
-            corpus_jumps([cell.weights for cell in cells], how, [cell.null for cell in cells]) if cells else None
-            for cells in (forward, reverse)
-        ]
-        return LearnedJumps(*learned)
+            return LearnedJumps(corpus_jumps(matrices, self.reading.links))
+        sides = [f for f, _ in both], [r for _, r in both if r is not None]
+        return LearnedJumps(
+            *(learned_jumps(side, reading.links) for side, reading in zip(sides, readings, strict=False))
+        )
 
     def _matrices(
         self, sources: Sequence[Sentence], targets: Sequence[Sentence]
@@ -288,7 +309,7 @@ class Aligner:
         is_reverse: bool = False,
     ) -> Iterator[DirectionMatrices]:
         model, tokenizer = side
-        reading = self.reading
+        reading = self.reverse_reading if is_reverse else self.reading
         choice = choice_in_use(model, reading.align_with, reading.layer, reading.heads)
         fitted = choice is not None and choice.fit is not None
         for maps in extract_chosen(

@@ -12,17 +12,17 @@ from hf_seq2seq_attn.text_files import InputError
 from .explanation import Sentence, Step, number, table
 from .explanation_formats import print_steps, to_html, to_latex, to_markdown, to_text
 from .formats import write_atomically, write_bytes_atomically
+from .playground import playground_page
+from .refusals import refused
 from .scaling import draw_scaling, model_scaling, random_scaling
 from .walk_steps import checked_language, walk_steps, walk_title
 from .walkthrough import walk_through
-from .worked_example import ENCODER, STATE, worked_example
+from .worked_example import ENCODER, LARGEST_NUMBER, STATE, worked_example
 from .worked_steps import example_steps, example_title
 from .worked_updates import update_steps, worked_updates
 
 FORMATS = ("text", "md", "tex", "html", "json")
-_SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".tex": "tex", ".json": "json"}
-# Of the worked example: products of two such numbers are far from the largest float32.
-LARGEST_NUMBER = 1e6
+_SUFFIXES = {".txt": "text", ".html": "html", ".htm": "html", ".md": "md", ".tex": "tex", ".json": "json"}
 _STATE = ",".join(map(str, STATE))
 _ENCODER = " ".join(",".join(map(str, outputs)) for outputs in ENCODER)
 _SCALING = (
@@ -44,12 +44,25 @@ def explain_example(
     form = _format(form, output)
     try:
         checked_language(lang)
-        vectors = _pair(state), [_pair(row) for row in encoder.replace(";", " ").split()]
+        vectors = _vectors(state, encoder)
         example, learning = worked_example(*vectors), worked_updates(*vectors, updates=updates)
     except ValueError as error:
         raise InputError(f"explain --example: {error}") from error
     steps = example_steps(example, lang) + update_steps(learning, lang)
     _write(example_title(lang), steps, {**example.as_dict(), "updates": learning.as_dict()}, output, form, lang)
+
+
+def explain_interactively(
+    state: str = _STATE, encoder: str = _ENCODER, *, output: Path | None, lang: str = "en"
+) -> None:
+    """Write the worked example as a page whose numbers can be changed."""
+    if output is None or _format(None, output) != "html":
+        raise InputError(f"explain --interactive writes a page: -o is {output}; name a file.html")
+    try:
+        page = playground_page(*_vectors(state, encoder), lang=lang)
+    except ValueError as error:
+        raise InputError(f"explain --example: {error}") from error
+    write_atomically(output, [page])
 
 
 def explain_model(
@@ -63,24 +76,35 @@ def explain_model(
     head: int | None,
     form: str | None = None,
     lang: str = "en",
+    **reading: Any,
 ) -> None:
-    """Write all numbers of one decoder step of a trained model."""
+    """Write all numbers of one decoder step of a trained model; `reading` as in `walk_through`."""
     from hf_seq2seq_attn.translation import load_seq2seq
 
     form = _format(form, output)
     try:
         checked_language(lang)
         model, tokenizer = load_seq2seq(model_name)
-        walk = walk_through(model, tokenizer, source, target, row=step, layer=layer, head=head)
+        walk = walk_through(model, tokenizer, source, target, row=step, layer=layer, head=head, **reading)
     except UnusableError as error:
         raise InputError(f"explain {model_name}: {error}") from error
     _write(walk_title(walk, lang), walk_steps(walk, lang), walk.as_dict(), output, form, lang)
 
 
 def show_scaling(
-    model_name: str | None, source: Path | None, target: Path | None, output: Path | None, *, as_json: bool
+    model_name: str | None,
+    source: Path | None,
+    target: Path | None,
+    output: Path | None,
+    *,
+    as_json: bool,
+    **reading: Any,
 ) -> None:
-    """Print why scores are scaled, on random vectors and, if there is one, on a trained model; draw it to `output`."""
+    """Print why scores are scaled, on random vectors and, if there is one, on a trained model; draw it to `output`.
+
+    Args:
+        reading: `source_prefix`, `source_language`, `target_language` for the model, as in `extract`.
+    """
     from hf_seq2seq_attn.text_files import read_aligned
     from hf_seq2seq_attn.translation import load_seq2seq
 
@@ -89,10 +113,8 @@ def show_scaling(
         if source is None or target is None:
             raise InputError("scaling: a model needs SOURCE and TARGET texts to be measured on")
         texts = read_aligned(source, target)
-        try:
-            rows += model_scaling(*load_seq2seq(model_name), *texts)
-        except UnusableError as error:
-            raise InputError(f"scaling {model_name}: {error}") from error
+        with refused(source, target):
+            rows += model_scaling(*load_seq2seq(model_name), *texts, **reading)
     if as_json:
         sys.stdout.write(json.dumps([row.as_dict() for row in rows], indent=1) + "\n")
     else:
@@ -128,12 +150,22 @@ def _write(
 
 
 def _format(form: str | None, output: Path | None) -> str:
-    """Return the format asked for, else the one that the output's suffix names, else text."""
+    """Return the format asked for, else the one that the output's suffix names; to standard output text."""
     if form is None:
-        return _SUFFIXES.get(output.suffix, "text") if output is not None else "text"
+        if output is None:
+            return "text"
+        if output.suffix not in _SUFFIXES:
+            raise InputError(
+                f"explain: {output}: the suffix names no format; allowed are {', '.join(_SUFFIXES)}, or give --format"
+            )
+        return _SUFFIXES[output.suffix]
     if form not in FORMATS:
         raise InputError(f"explain: format is {form!r}; allowed are {', '.join(FORMATS)}")
     return form
+
+
+def _vectors(state: str, encoder: str) -> tuple[list[float], list[list[float]]]:
+    return _pair(state), [_pair(row) for row in encoder.replace(";", " ").split()]
 
 
 def _pair(text: str) -> list[float]:

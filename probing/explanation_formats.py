@@ -13,6 +13,8 @@ _TEX_SPECIAL = {
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}",
 }  # fmt: skip
+# Han, kana, Hangul and their punctuation.
+_EAST_ASIAN = re.compile("[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
 _MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|&~$])")
 
 
@@ -20,7 +22,8 @@ def to_text(title: Sentence, steps: Sequence[Step], width: int = 110) -> str:
     """Return the steps as plain text with aligned tables; wide characters count as two columns."""
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=width, color_system=None)
+    # In a notebook rich would show the text there and leave the file empty.
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_jupyter=False)
     print_steps(title, steps, console)
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
@@ -69,22 +72,22 @@ def to_markdown(title: Sentence, steps: Sequence[Step]) -> str:
 
 
 def to_latex(title: Sentence, steps: Sequence[Step]) -> str:
-    """Return the steps as a LaTeX document for XeLaTeX or LuaLaTeX, whose fonts can hold any script."""
-    parts = [
-        "\\documentclass{article}\n"
-        "\\usepackage{amsmath,booktabs,fontspec}\n"
-        "% Other scripts than Latin, Greek and Cyrillic need a font that has them, e.g. for Chinese:\n"
-        "% \\usepackage{xeCJK}\n"
-        "\\begin{document}",
-        f"\\section*{{{_latex(title)}}}",
-    ]
+    """Return the steps as a LaTeX document for XeLaTeX or LuaLaTeX, whose fonts can hold any script; Chinese,
+    Japanese and Korean text loads the package that sets it."""
+    parts = [f"\\section*{{{_latex(title)}}}"]
     for count, step in enumerate(steps, start=1):
         parts.append(f"\\subsection*{{{count}. {_latex((step.title,))}}}")
         parts.append(_latex(step.text))
         parts += [_latex_table(step.table)] if step.table is not None else []
         parts += [f"\\begin{{verbatim}}\n{step.drawing}\n\\end{{verbatim}}"] if step.drawing else []
         parts += [_latex(step.after)] if step.after else []
-    return "\n\n".join([*parts, "\\end{document}"]) + "\n"
+    body = "\n\n".join(parts)
+    fonts = "% Other scripts than Latin, Greek and Cyrillic need a font that has them: \\setmainfont{...}\n"
+    if _EAST_ASIAN.search(body):
+        fonts += "\\usepackage{iftex}\n"
+        fonts += "\\ifluatex\\usepackage{luatexja-fontspec}\\else\\usepackage{xeCJK}\\fi\n"
+    head = f"\\documentclass{{article}}\n\\usepackage{{amsmath,booktabs,fontspec}}\n{fonts}\\begin{{document}}"
+    return f"{head}\n\n{body}\n\n\\end{{document}}\n"
 
 
 def to_html_list(steps: Sequence[Step]) -> str:

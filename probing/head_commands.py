@@ -1,10 +1,9 @@
-"""What the heads and faithfulness commands do with files."""
+"""What the heads command does with files."""
 
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,23 +13,22 @@ from hf_seq2seq_attn.text_files import InputError, read_aligned
 
 from .aligned_pair import Gold
 from .attention_maps import AttentionMaps
-from .choices import alignment_heads, check_choices
-from .commands import parse_heads
-from .extraction import ROWS, SentenceError, default_rows, extract
-from .faithfulness import measure_faithfulness
+from .choices import check_choices
+from .directions import sides_swapped
+from .extraction import ROWS, default_rows, extract
 from .formats import write_atomically
 from .head_choice import HeadChoice, choose_by_aer, choose_by_agreement
 from .head_fit import FitReport, fit_heads
 from .head_picture import save_head_picture
 from .head_report import HeadReport, report_heads
-from .head_tables import describe_choice, describe_faithfulness, describe_fit, report_table
-from .head_words import Head
+from .head_tables import describe_choice, describe_fit, report_table
 from .heatmap import PICTURE_SUFFIXES
 from .importance import head_importance
 from .link_commands import read_reported, remark
 from .progress import progress_bar
-from .provenance import library_versions, model_record
-from .saved_choice import AlignmentChoice, save_choice, saved_choice
+from .provenance import describe_origin, library_versions, model_record
+from .refusals import refused
+from .saved_choice import AlignmentChoice, save_choice
 
 _TEST_NAME = re.compile(r"(?<![a-z])test(?:set)?(?![a-z])", re.IGNORECASE)
 # A head's agreement with itself (links by row, links by column) needs no second model, but a head that looks at a
@@ -58,6 +56,8 @@ class HeadRequest:
         limit: how many sentence pairs are read, from the first.
         max_heads: the most heads in a set.
         batch_size: sentence pairs in one pass.
+        source_prefix, reverse_prefix: what each model wants before the text that it reads; see `extract`.
+        source_language, target_language: of the pair; the reverse model reads the second and writes the first.
     """
 
     model: str
@@ -77,6 +77,10 @@ class HeadRequest:
     limit: int = 500
     max_heads: int = 8
     batch_size: int = 32
+    source_prefix: str = ""
+    reverse_prefix: str = ""
+    source_language: str | None = None
+    target_language: str | None = None
 
     def check(self) -> None:
         """Raise an InputError for what cannot work, before a model is loaded."""
@@ -91,6 +95,10 @@ class HeadRequest:
                 f"{self.gold}: is named {found.group()!r}; heads chosen on a test set make its score worthless. Give "
                 "the links of a development set, or rename the file if it is one"
             )
+        if not self.report and (self.source_tags is not None or self.target_tags is not None):
+            raise InputError("parts of speech are for the report; add --report, or leave the tags out")
+        if self.reverse_prefix and self.reverse_model is None:
+            raise InputError("--reverse-prefix is for the model of the other direction; give --reverse-model")
         if self.gold is None and self.fit:
             raise InputError("--fit needs --gold: manual links of 10 to 50 pairs that are not the test set")
         if self.gold is None and self.reverse_model is None and not self.report:
@@ -159,7 +167,7 @@ class _Run:
         self.choice: HeadChoice | None = None
         self.fit: FitReport | None = None
         self.report: HeadReport | None = None
-        with _refused(request.source, request.target):
+        with refused(request.source, request.target):
             self._run()
 
     def result(self) -> tuple[dict[str, Any], list[str]]:
@@ -182,6 +190,7 @@ class _Run:
         if self.report is not None:
             result["report"] = self.report.as_dict()
             printed += report_table(self.report)
+        printed += describe_origin(result)
         return result, printed
 
     def data(self) -> dict[str, Any]:
@@ -199,12 +208,14 @@ class _Run:
 
         request = self.request
         model, tokenizer = load_seq2seq(request.model)
-        maps = self._extract(model, tokenizer, self.sources, self.targets, "reading attention")
+        maps = self._extract(model, tokenizer, self.sources, self.targets, self._forward, "reading attention")
         reverse: dict[str, list[AttentionMaps]] | None = None
         if request.reverse_model is not None:
             back, back_tokenizer = load_seq2seq(request.reverse_model)
-            with _swapped():
-                reverse = self._extract(back, back_tokenizer, self.targets, self.sources, "reading the reverse model")
+            with sides_swapped():
+                reverse = self._extract(
+                    back, back_tokenizer, self.targets, self.sources, self._back, "reading the reverse model"
+                )
         self._choose(maps, reverse)
         if request.report:
             self.report = self._report(model, tokenizer, maps, reverse)
@@ -243,7 +254,17 @@ class _Run:
             back_rows = rows if self.choice.reverse is None else self.choice.reverse.align_with
         predicting = maps["output"]
         if request.weights != "attention":
-            predicting = list(extract(model, tokenizer, self.sources, self.targets, align_with="output"))
+            predicting = list(
+                extract(
+                    model,
+                    tokenizer,
+                    self.sources,
+                    self.targets,
+                    align_with="output",
+                    batch_size=request.batch_size,
+                    **self._forward,
+                )
+            )
         importance = None
         try:
             with progress_bar("importance") as progress:
@@ -261,8 +282,34 @@ class _Run:
             links=request.links,
         )
 
+    @property
+    def _forward(self) -> dict[str, Any]:
+        """Prefix and languages of the model, as arguments of `extract`."""
+        request = self.request
+        return {
+            "source_prefix": request.source_prefix,
+            "source_language": request.source_language,
+            "target_language": request.target_language,
+        }
+
+    @property
+    def _back(self) -> dict[str, Any]:
+        """Those of the reverse model."""
+        request = self.request
+        return {
+            "source_prefix": request.reverse_prefix,
+            "source_language": request.target_language,
+            "target_language": request.source_language,
+        }
+
     def _extract(
-        self, model: Any, tokenizer: Any, sources: Sequence[str], targets: Sequence[str], what: str
+        self,
+        model: Any,
+        tokenizer: Any,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        reading: dict[str, Any],
+        what: str,
     ) -> dict[str, list[AttentionMaps]]:
         """Return all layers' and heads' maps for both kinds of rows: OPUS-MT's guided head is on output rows."""
         found: dict[str, list[AttentionMaps]] = {}
@@ -277,6 +324,7 @@ class _Run:
                     align_with=rows,
                     weights=self.request.weights,
                     batch_size=self.request.batch_size,
+                    **reading,
                 ):
                     kept.append(maps)
                     progress(len(kept) + len(sources) * (len(found) - 1), len(sources) * len(ROWS))
@@ -312,81 +360,6 @@ def _save(request: HeadRequest, run: _Run) -> None:
     remark(f"{request.model}: heads {choice.name}, on {rows} rows, saved; align and view now read them")
 
 
-def faithfulness_files(
-    model_name: str,
-    source: Path,
-    target: Path,
-    output: Path | None = None,
-    *,
-    layer: int | None = None,
-    heads: str = "auto",
-    limit: int = 50,
-    permutations: int = 10,
-    seed: int = 0,
-    batch_size: int = 32,
-    as_json: bool = False,
-) -> dict[str, Any]:
-    """Test on the first pairs of two text files whether predictions depend on the attention; print the result.
-
-    Args:
-        output: a `.json` file for the result.
-        layer, heads: as on the command line; None and "auto" = those saved with the model, else the config's, else
-            the last layer's.
-
-    Raises:
-        InputError: bad choices, files, sentences or places.
-    """
-    from hf_seq2seq_attn.translation import load_seq2seq
-
-    try:
-        numbers = parse_heads(heads)
-    except ValueError as error:
-        raise InputError(str(error)) from error
-    sources, targets = (lines[:limit] for lines in read_aligned(source, target))
-    if not sources:
-        raise InputError(f"{source}: no sentence; check the file")
-    with _refused(source, target):
-        model, tokenizer = load_seq2seq(model_name)
-        maps = list(extract(model, tokenizer, sources, targets, align_with="output", batch_size=batch_size))
-        chosen = _tested_heads(model, maps[0], layer, numbers)
-        with progress_bar("testing") as progress:
-            found = measure_faithfulness(
-                model,
-                maps,
-                chosen,
-                permutations=permutations,
-                seed=seed,
-                batch_size=batch_size,
-                progress=progress,
-            )
-    result = {
-        "model": model_record(model_name),
-        "versions": library_versions(),
-        "seed": seed,
-        **found.as_dict(),
-    }
-    if output is not None:
-        write_atomically(output, [json.dumps(result, indent=1, ensure_ascii=False) + "\n"])
-    if as_json:
-        print(json.dumps(result, ensure_ascii=False))
-    elif output is None:
-        print("\n".join(describe_faithfulness(found)))
-    return result
-
-
-def _tested_heads(model: Any, maps: AttentionMaps, layer: int | None, heads: Sequence[int] | str | None) -> list[Head]:
-    if isinstance(heads, str):
-        raise UnusableError(f"heads is {heads!r}; single heads are tested, so give auto or numbers")
-    saved = saved_choice(model) if layer is None and heads is None else None
-    if saved is not None:
-        if saved.align_with != "output":
-            remark(f"the saved heads are read on {saved.align_with} rows; here they are tested on output rows")
-        return list(saved.heads)
-    own_layer, own_heads = alignment_heads(model.config, layer, heads)
-    number = own_layer + len(maps.layers) if own_layer < 0 else own_layer
-    return [(number, head) for head in (maps.heads if own_heads is None else own_heads)]
-
-
 def _read_tags(path: Path, lines: Sequence[Sequence[str]], text: Path) -> list[list[str]]:
     """Return the tags of each line; each word must have one.
 
@@ -401,24 +374,3 @@ def _read_tags(path: Path, lines: Sequence[Sequence[str]], text: Path) -> list[l
                 f"{path}:{number}: {len(of_line)} tags for {len(words)} words of {text}; give one tag for each word"
             )
     return tags
-
-
-@contextmanager
-def _refused(source: Path, target: Path) -> Iterator[None]:
-    """Turn what the room refuses into bad input, with file and line where a sentence is meant."""
-    try:
-        yield
-    except SentenceError as error:
-        raise InputError(f"{source if error.side == 'source' else target}:{error.number}: {error.what}") from error
-    except UnusableError as error:
-        raise InputError(str(error)) from error
-
-
-@contextmanager
-def _swapped() -> Iterator[None]:
-    """Name the sides of a sentence that the reverse model refuses as the files have them."""
-    try:
-        yield
-    except SentenceError as error:
-        its_side = "target" if error.side == "source" else "source"
-        raise SentenceError(its_side, error.number, f"reverse model: {error.what}") from error

@@ -36,6 +36,7 @@ FIGURES = {
 }
 # Rows of so many pairs are enough to tell how far heads are apart.
 PAIRS_FOR_DISTANCES = 50
+_ROUNDING = 1e-4
 
 
 @dataclass(frozen=True)
@@ -124,10 +125,12 @@ def report_heads(
         specials, links: how links are read, as in `to_word_links`.
 
     Raises:
-        ValueError: no pairs, or other numbers of gold, reverse pairs or tags than of pairs or words.
+        ValueError: no pairs, raw norms, or other numbers of gold, reverse pairs or tags than of pairs or words.
     """
     if not maps:
         raise UnusableError("there is no sentence pair to report on; give at least one")
+    if maps[0].weight_kind == "raw_norm":
+        raise UnusableError("raw norms are no shares of a row, which the figures are of; report on attention or norm")
     for name, given in (
         ("gold", gold),
         ("reverse", reverse),
@@ -209,8 +212,10 @@ def _weight_figures(maps: Sequence[AttentionMaps]) -> dict[str, np.ndarray]:
         places = _with_null(_word_rows(pair))
         entropy = _entropy(places)
         structural = np.append(np.array(pair.source.structural, dtype=bool), True)
+        # Rounding alone leaves some 1e-7 of a row over; a NULL key takes more than that of some row.
+        count = pair.weights.shape[3] + bool((places[:, :, -1] > _ROUNDING).any())
         totals["entropy"] += entropy.sum(axis=1)
-        totals["relative_entropy"] += entropy.sum(axis=1) / max(np.log(pair.weights.shape[3]), 1e-12)
+        totals["relative_entropy"] += entropy.sum(axis=1) / max(np.log(count), 1e-12)
         totals["confidence"] += places[:, :, :-1].max(axis=2, initial=0).sum(axis=1)
         totals["sink_mass"] += places[:, :, structural].sum(axis=(1, 2))
         rows += places.shape[1]

@@ -2,20 +2,18 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hf_seq2seq_attn.errors import UnusableError
 from hf_seq2seq_attn.text_files import InputError, read_aligned
 
 from .directions import Reading
-from .extraction import SentenceError
 from .formats import BLANK_ENDS, FORMATS, LinkFile, format_of
 from .link_commands import read_reported, remark
 from .progress import progress_bar
-from .provenance import library_versions, model_record
+from .provenance import describe_origin, library_versions, model_record
+from .refusals import refused
 from .sweep_choices import MEAN, GoldText, SweepGrid, SweepPoint, SweepResult, score_reading, shared_pair, sweep
 from .system_comparison import SystemComparison, compare_systems
 from .tables import Table, as_json, check_table_suffix, write_table
@@ -23,6 +21,7 @@ from .words import SPECIALS
 
 TextFiles = tuple[Path, Path, Path]
 _SHOWN = 10
+_NO_MODELS = "unknown: link files do not name the models and choices that made them"
 
 
 def parsed_grid(*, layers: str, heads: str, specials: str, **choices: str) -> SweepGrid:
@@ -82,21 +81,16 @@ def sweep_files(
         raise InputError(str(error)) from error
     texts = _read_gold_text(dev), None if test is None else _read_gold_text(test)
     if test is not None and texts[1] is not None:
-        shared = shared_pair(texts[0], texts[1])
-        if shared is not None:
-            raise InputError(
-                f"{test[0]}:{shared[1] + 1}: this pair is line {shared[0] + 1} of {dev[0]} too; what is chosen on the "
-                "test set scores too well there, so take such pairs out of one of them"
-            )
-    with _refused(dev):
+        _refuse_shared(dev, texts[0], test, texts[1])
+    with refused(*dev[:2]):
         forward = load_seq2seq(model_name)
         reverse = None if reverse_model is None else load_seq2seq(reverse_model)
         with progress_bar("scoring choices") as progress:
             result = sweep(
                 forward, texts[0], reverse=reverse, grid=grid, base=base, batch_size=batch_size, progress=progress
             )
-    if texts[1] is not None:
-        with _refused(test):
+    if test is not None and texts[1] is not None:
+        with refused(*test[:2]):
             score = score_reading(forward, reverse, result.chosen.reading, texts[1], batch_size)
         result = replace(result, test=score)
     record = {
@@ -117,6 +111,15 @@ def sweep_files(
         as_json_object,
     )
     return result
+
+
+def _refuse_shared(dev: TextFiles, dev_text: GoldText, test: TextFiles, test_text: GoldText) -> None:
+    shared = shared_pair(dev_text, test_text)
+    if shared is not None:
+        raise InputError(
+            f"{test[0]}:{shared[1] + 1}: this pair is line {shared[0] + 1} of {dev[0]} too; what is chosen on the test "
+            "set scores too well there, so take such pairs out of one of them"
+        )
 
 
 def align_options(point: SweepPoint, reverse_model: str | None = None) -> str:
@@ -186,10 +189,7 @@ def _sweep_content(result: SweepResult, record: dict[str, Any]) -> dict[str, Any
 
 
 def _sweep_lines(result: SweepResult, record: dict[str, Any]) -> Iterator[str]:
-    yield f"model {_named(record['model'])}"
-    if record["reverse_model"]:
-        yield f"reverse model {_named(record['reverse_model'])}"
-    yield ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    yield from describe_origin(record)
     yield f"{len(result.points)} combinations on {result.dev.sentences} development pairs; the best {_SHOWN}:"
     rows = [[*map(str, _choices_of(point)), f"{point.aer:.4f}"] for point in result.points[:_SHOWN]]
     yield from _aligned_columns([[*_SWEEP_COLUMNS, "AER"], *rows])
@@ -202,10 +202,6 @@ def _sweep_lines(result: SweepResult, record: dict[str, Any]) -> Iterator[str]:
             f"test AER {score.aer:.4f} (95% {low:.4f} to {high:.4f}), precision {score.precision:.4f}, recall "
             f"{score.recall:.4f}, F1 {score.f1:.4f}; {score.sentences} pairs"
         )
-
-
-def _named(record: dict[str, Any]) -> str:
-    return f"{record['name']} (revision {record['revision'] or 'unknown'})"
 
 
 def compare_files(
@@ -227,7 +223,7 @@ def compare_files(
         raise InputError(f"{gold}: no link in any sentence, so nothing can be compared; check the file")
     read = {name: [_read_system(path, gold, manual) for path in paths] for name, paths in files.items()}
     links = {name: [[sentence.possible for sentence in file.sentences] for file in each] for name, each in read.items()}
-    with _refused():
+    with refused():
         result = compare_systems(links, manual.sentences)
     record = {
         "gold": str(gold),
@@ -236,6 +232,7 @@ def compare_files(
             "gold": manual.base,
             **{str(path): file.base for name in files for path, file in zip(files[name], read[name], strict=True)},
         },
+        "models": _NO_MODELS,
         "resamples": result.resamples,
         "versions": library_versions(),
     }
@@ -327,6 +324,7 @@ def _system_lines(result: SystemComparison, record: dict[str, Any]) -> Iterator[
         f"{result.sentences} sentences, {result.sure} sure and {result.possible} possible links; paired bootstrap and "
         f"approximate randomisation over sentences, {result.resamples} resamples; SD over seeds"
     )
+    yield f"models {_NO_MODELS}"
     yield ", ".join(f"{name} {version}" for name, version in record["versions"].items())
 
 
@@ -343,17 +341,3 @@ def _deliver(
         write_table(output, table, content)
         remark(f"{output}: {len(table.rows)} rows")
     print(as_json(content) if as_json_object else "\n".join(lines))
-
-
-@contextmanager
-def _refused(files: TextFiles | None = None) -> Iterator[None]:
-    """Turn what the room refuses into bad input; a sentence by its file and line."""
-    try:
-        yield
-    except SentenceError as error:
-        if files is None:
-            raise
-        path = files[0 if error.side == "source" else 1]
-        raise InputError(f"{path}:{error.number}: {error.what}") from error
-    except UnusableError as error:
-        raise InputError(str(error)) from error

@@ -11,8 +11,7 @@ from hf_seq2seq_attn.text_files import InputError, read_lines
 from hf_seq2seq_attn.tokenizer_pair import sides
 
 from .baselines import diagonal_links
-from .choices import alignment_heads
-from .extraction import extract
+from .chosen_maps import extract_chosen_tokens
 from .link_commands import remark
 from .markup import MarkedDocument, parse_markup
 from .markup_layout import render
@@ -154,11 +153,10 @@ def _align(
             f"the model's {positions} positions"
         )
     readable = ["" if row in too_long else text for row, text in enumerate(targets)]
-    layer, heads = alignment_heads(model.config)
-    maps_of_pairs = extract(model, tokenizer, sources, readable, layers=[layer], heads=heads, batch_size=batch_size)
+    maps_of_pairs = extract_chosen_tokens(model, tokenizer, sources, readable, batch_size=batch_size)
     for row, maps in enumerate(maps_of_pairs):
         if row in too_long:
             words = sources[row].split(), targets[row].split()
             yield pieces_of_links(diagonal_links(*map(len, words)), sources[row], targets[row])
         else:
-            yield pieces_of_maps(maps)
+            yield pieces_of_maps(maps, layer="all")

@@ -10,8 +10,7 @@ import torch
 
 from .attention_maps import AttentionMaps
 from .capture import input_device, private_copy
-from .choices import alignment_heads
-from .extraction import extract
+from .chosen_maps import extract_chosen_tokens
 from .link_types import Link, Links
 from .links import extract_links, link_probabilities
 from .words import to_words
@@ -46,29 +45,28 @@ def model_signals(
 ) -> Iterator[ModelSignals]:
     """Yield what an encoder-decoder says about each pair of source and target, in order and in constant memory.
 
-    Words are split at white space; layer and heads are those of `align`.
+    Words are split at white space; layer and heads are those of `align`, a saved fit aside.
 
     Raises:
         ValueError: a model without cross-attention, or a sentence it cannot read, counted from 1 within all pairs.
     """
-    layer, heads = alignment_heads(model.config)
     reader = private_copy(model)
     rest = iter(pairs)
     while window := list(islice(rest, batch_size * _BATCHES_TOGETHER)):
         full = [row for row, (source, target) in enumerate(window) if source.strip() and target.strip()]
         sources, targets = [window[row][0] for row in full], [window[row][1] for row in full]
-        found = list(extract(model, tokenizer, sources, targets, layers=[layer], heads=heads, batch_size=batch_size))
+        found = list(extract_chosen_tokens(model, tokenizer, sources, targets, batch_size=batch_size))
         scores = _scores(reader, found, batch_size)
         signals = {row: _signals(maps, score) for row, maps, score in zip(full, found, scores, strict=True)}
         yield from (signals.get(row, _BLANK) for row in range(len(window)))
 
 
 def _signals(maps: AttentionMaps, score: float) -> ModelSignals:
-    words = to_words(maps, specials="null")
+    words = to_words(maps, specials="null", layer="all")
     links = extract_links(words.weights, "argmax", words.null)
     rows = ~np.array(maps.target.structural)
     columns = ~np.array(maps.source.structural)
-    on_words = maps.matrix()[rows][:, columns].sum(axis=1)
+    on_words = maps.matrix("all")[rows][:, columns].sum(axis=1)
     sink_mass = float(np.clip(1 - on_words, 0, 1).mean()) if rows.any() else None
     return ModelSignals(score, links, link_probabilities(words.weights, links, words.null), sink_mass)
 

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.metadata
 import platform
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -43,6 +44,21 @@ def model_record(model: Any) -> dict[str, str | None]:
     if commit is None and Path(name).is_dir():
         commit = _folder_digest(Path(name))
     return {"name": name, "revision": commit}
+
+
+def describe_origin(result: Mapping[str, Any]) -> list[str]:
+    """Return in words, a line each, the `model`, the `reverse_model` if there is one, and the `versions` of a result.
+
+    Args:
+        result: holds what `model_record` and `library_versions` return under these names.
+    """
+    records = {"model": result["model"], "reverse model": result.get("reverse_model")}
+    lines = [
+        f"{name} {record['name']} (revision {record['revision'] or 'unknown'})"
+        for name, record in records.items()
+        if record is not None
+    ]
+    return [*lines, ", ".join(f"{name} {version}" for name, version in result["versions"].items())]
 
 
 def _folder_digest(folder: Path) -> str:

@@ -14,8 +14,7 @@ import torch
 
 from hf_seq2seq_attn.errors import UnusableError
 
-from .attention_layers import find_attention_layers
-from .attention_parts import AttentionParts, attention_parts
+from .attention_parts import AttentionParts, attention_parts, named_attention_layers
 from .capture import attend_eagerly, check_model, private_copy
 from .extraction import extract
 from .tokens import Sentence
@@ -67,12 +66,15 @@ def random_scaling(
 
 @torch.no_grad()
 def model_scaling(
-    model: Any, tokenizer: Any, sources: Sequence[Sentence], targets: Sequence[Sentence]
+    model: Any, tokenizer: Any, sources: Sequence[Sentence], targets: Sequence[Sentence], **extraction: Any
 ) -> list[ScalingRow]:
     """Measure the queries and keys of a trained model, layer by layer, over sentence pairs.
 
     The scores are those before scaling (q.k), whatever the model itself does with them, and the same divided by the
     root of its keys' width. Sources of one token, whose weight is 1 whatever the score, are left out.
+
+    Args:
+        extraction: `source_prefix`, `source_language`, `target_language`, as for `extract`.
 
     Raises:
         ValueError: a model that scores by addition, or that cannot be walked through.
@@ -80,14 +82,16 @@ def model_scaling(
     check_model(model)
     copied = private_copy(model)
     attend_eagerly(copied)
-    layers = find_attention_layers(copied)
+    layers = named_attention_layers(copied)
+    parts_of_layers = [attention_parts(layer) for layer in layers]
+    if any(parts.score_vector is not None for parts in parts_of_layers):
+        raise UnusableError("additive attention has no products to scale; give a model with dot-product attention")
+    # Of the maps only the ids are read, which are the same for every layer.
+    pairs = list(extract(copied, tokenizer, sources, targets, layers=[0], heads=[0], **extraction))
     rows = []
-    for number, layer in enumerate(layers):
-        parts = attention_parts(layer)
-        if parts.score_vector is not None:
-            raise UnusableError("additive attention has no products to scale; give a model with dot-product attention")
+    for number, parts in enumerate(parts_of_layers):
         products = []
-        for maps in extract(copied, tokenizer, sources, targets, layers=[number]):
+        for maps in pairs:
             states, encoder_states = run_rows(copied, layers, number, maps)
             if len(encoder_states) > 1:
                 products += list(_products(parts, states, encoder_states))

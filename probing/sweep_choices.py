@@ -21,11 +21,12 @@ from .directions import (
     Reading,
     combined_matrix,
     direction_matrices,
+    learned_jumps,
     sides_swapped,
 )
 from .extraction import ROWS, SentenceError, check_weights, extract
 from .link_types import Links, reverse_links
-from .links import corpus_jumps, extract_corpus_links
+from .links import extract_corpus_links
 from .scores import AlignmentScore, count_links, f_measure, score_links, score_ratios
 from .symmetrization import symmetrize
 from .words import SPECIALS, SUBWORDS
@@ -161,7 +162,8 @@ def sweep(
 ) -> SweepResult:
     """Score every combination of the grid on `dev`, and the best one on `test`.
 
-    The same choices hold for both directions, as in `align`; layers and heads that only one model has are left out.
+    The same choices hold for both directions, as in `align`; layers that only one model has are left out, and
+    `skipped` names them.
 
     Args:
         forward, reverse: model and tokenizer of each direction; `reverse` adds symmetrised links and combined matrices.
@@ -293,12 +295,14 @@ class _Sweeper:
             except UnusableError as error:
                 if "attention" not in kinds:
                     raise
-                reason = f"weights {', '.join(norms)}: {error}"
-                if reason not in self.skipped:
-                    self.skipped.append(reason)
+                self._skip(f"weights {', '.join(norms)}: {error}")
             else:
                 return {kind: [maps.of_kind(kind) for maps in found] for kind in kinds}
         return {"attention": list(extract(*side, sources, targets, **choices))}  # type: ignore[arg-type]
+
+    def _skip(self, reason: str) -> None:
+        if reason not in self.skipped:
+            self.skipped.append(reason)
 
     def _places(
         self, maps: Sequence[AttentionMaps], reverse_maps: Sequence[AttentionMaps] | None
@@ -306,6 +310,9 @@ class _Sweeper:
         """Return layer, heads and the heads' name in the grid, of all that are tried and that both models have."""
         both = [maps[0], *([] if reverse_maps is None else [reverse_maps[0]])]
         layers = [layer for layer in maps[0].layers if all(layer in each.layers for each in both)]
+        alone = sorted({layer for each in both for layer in each.layers} - set(layers))
+        if alone:
+            self._skip(f"layers {', '.join(map(str, alone))}: only one of the two models has them")
         own = [head for head in maps[0].heads if all(head in each.heads for each in both)]
         heads: list[tuple[tuple[int, ...], int | str]] = []
         for name in self.grid.heads:
@@ -370,6 +377,5 @@ def _links_of(
 
 
 def _corpus_links(matrices: Sequence[DirectionMatrices], how: str) -> list[Links]:
-    cells = [each.cells for each in matrices]
-    jumps = corpus_jumps([each.weights for each in cells], how, [each.null for each in cells])
+    jumps = learned_jumps(matrices, how)
     return [each.links(how, jumps) for each in matrices]

@@ -117,7 +117,7 @@ def tokenize(
     tokenized = []
     for index, (sentence, text) in enumerate(zip(sentences, texts, strict=True)):
         ids = [int(token) for token in encoded["input_ids"][index]]
-        tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(ids)]
+        tokens = _names(tokenizer, ids)
         spans = (
             [tuple(span) for span in encoded["offset_mapping"][index]]
             if fast
@@ -141,8 +141,14 @@ def from_ids(tokenizer: Any, ids: Sequence[int]) -> TokenizedText:
     # A token covers what it adds to the text decoded so far, which holds for every kind of tokenizer.
     ends = [min(len(decode(ids[:end])), len(text)) for end in range(1, len(ids) + 1)]
     spans = list(zip([0, *ends[:-1]], ends, strict=True))
-    tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(ids)]
+    tokens = _names(tokenizer, ids)
     return _with_words(text, ids, tokens, spans, text, kinds)
+
+
+def _names(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """Return the tokens; a model's vocabulary may be larger than its tokenizer's, and what lies beyond has a number."""
+    tokens = tokenizer.convert_ids_to_tokens(ids)
+    return [f"<{index}>" if token is None else str(token) for index, token in zip(ids, tokens, strict=True)]
 
 
 class _TokenKinds:

@@ -38,8 +38,8 @@ PHRASES: dict[str, dict[str, str]] = {
         "predict.truth": "The true next token is {token}: cross-entropy {loss}.",
         "folded": "Vectors of more than {shown} numbers are folded: the first {shown}, then how many there are.",
         "checked": (
-            "Every line was computed again in float64 from the model's weights; the largest difference from the "
-            "model's own numbers is {difference}."
+            "Steps 2 to 5 and the prediction were computed again in float64 from the model's weights and what it read; "
+            "the largest difference from the model's own weights, context and logits is {difference}."
         ),
     },
     "zh": {
@@ -73,6 +73,9 @@ PHRASES: dict[str, dict[str, str]] = {
         "predict.column.share": "概率",
         "predict.truth": "真实的下一个词元是 {token}：交叉熵 {loss}。",
         "folded": "超过 {shown} 个数的向量只写前 {shown} 个，再写总数。",
-        "checked": "每一行都由模型权重以 float64 重新计算；与模型自身数值的最大差别为 {difference}。",
+        "checked": (
+            "第 2 至 5 步与预测都由模型权重和它读到的状态以 float64 重新计算；"
+            "与模型自身的权重、上下文和 logits 的最大差别为 {difference}。"
+        ),
     },
 }

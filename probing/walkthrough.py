@@ -8,13 +8,14 @@ import numpy as np
 from hf_seq2seq_attn.errors import UnusableError
 from hf_seq2seq_attn.tokenizer_pair import sides
 
-from .attention_layers import find_attention_layers
-from .attention_parts import attention_parts
+from .attention_parts import attention_parts, named_attention_layers
 from .attention_steps import AttentionSteps
 from .capture import attend_eagerly, check_model, private_copy
+from .choices import alignment_heads
 from .explanation import plain_values
 from .explanation_formats import STEPS_CSS, to_html, to_html_list
 from .extraction import check_rows, extract, row_offset
+from .saved_choice import saved_choice
 from .tokens import Sentence, TokenizedText
 from .walk_pass import redo_row, run_row
 from .walk_steps import walk_steps, walk_title
@@ -87,8 +88,9 @@ def walk_through(
         row: the decoder row, from 0 (the row that reads the start token).
         word: instead of `row`, a target word: the row where its first token is decoder `output` or `input`
             (`align_with`).
-        layer, head: negative from the end; None = the ones that the config names for alignment, else the last layer,
-            head 0.
+        layer, head: negative from the end. Without either: the first head of the choice saved with the model, else
+            of those that the config names for alignment, else head 0 of the last layer. Without a head: the config's
+            first in its own layer, 0 in others.
         extraction: `source_prefix`, `source_language`, `target_language`, `generate_kwargs`, as for `extract`.
 
     Raises:
@@ -99,15 +101,11 @@ def walk_through(
     check_rows(align_with)
     config, copied = model.config, private_copy(model)
     attend_eagerly(copied)
-    layers = find_attention_layers(copied)
-    if not layers:
-        raise UnusableError(
-            f"model_type={config.model_type!r}: its cross-attention has no module of a known name; models like Marian, "
-            "BART, M2M100, Pegasus and T5, and ours, can be walked through"
-        )
-    layer = _chosen("layer", layer, getattr(config, "alignment_layer", None), len(layers) - 1, len(layers))
+    layers = named_attention_layers(copied)
+    layer, head = _place(model, layer, head)
+    layer = _checked("layer", layer, len(layers))
     parts = attention_parts(layers[layer])
-    head = _chosen("head", head, (getattr(config, "alignment_heads", None) or [None])[0], 0, parts.heads)
+    head = _checked("head", head, parts.heads)
     targets = None if target is None else [target]
     maps = next(extract(copied, tokenizer, [source], targets, layers=[layer], align_with="output", **extraction))
     row = _row(config, maps.target, row, word, align_with)
@@ -164,8 +162,16 @@ def _row(config: Any, target: TokenizedText, row: int | None, word: int | None, 
     return row
 
 
-def _chosen(name: str, given: int | None, configured: int | None, default: int, count: int) -> int:
-    value = next(option for option in (given, configured, default) if option is not None)
+def _place(model: Any, layer: int | None, head: int | None) -> tuple[int, int]:
+    """Return the layer and head to walk through, where nothing is said the first that alignments are read from."""
+    saved = saved_choice(model) if layer is None and head is None else None
+    if saved is not None:
+        return saved.heads[0]
+    layer, heads = alignment_heads(model.config, layer, None if head is None else [head])
+    return layer, 0 if heads is None else heads[0]
+
+
+def _checked(name: str, value: int, count: int) -> int:
     if not -count <= value < count:
         raise UnusableError(f"{name}={value}: this model has {count}, counted from 0")
     return value % count

@@ -30,6 +30,8 @@ STATE = (0.6, 0.4)
 OUTPUT = ((-1.0, -1.0), (2.0, -1.0), (1.0, 2.0), (0.5, 1.5), (-1.0, 2.0), (-1.5, -0.5))
 FUSIONS = ("concat", "add", "gate")
 ADDITIVE_VECTOR = (1.0, 1.0)
+# Products of two such numbers are far from the largest float32.
+LARGEST_NUMBER = 1e6
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,7 @@ def worked_example(state: Sequence[float] = STATE, encoder: Sequence[Sequence[fl
     Raises:
         ValueError: not 2 numbers, or not 3 pairs.
     """
-    if len(state) != 2:
-        raise ValueError(f"the state has 2 numbers, e.g. 0.6,0.4; got {len(state)}")
-    if len(encoder) != len(SOURCE) or any(len(row) != 2 for row in encoder):
-        raise ValueError('the encoder has a pair for each of I, love, cats, e.g. "0.9,0.1 0.3,0.7 0.1,0.9"')
+    check_vectors(state, encoder)
     query, states = torch.tensor([[state]], dtype=torch.float32), torch.tensor([encoder], dtype=torch.float32)
     kinds: tuple[type[Attention], ...] = (ScaledDotProductAttention, AdditiveAttention)
     steps, contexts = {}, {}
@@ -101,6 +100,14 @@ def worked_example(state: Sequence[float] = STATE, encoder: Sequence[Sequence[fl
         probabilities=probabilities,
         cross_entropy=losses,
     )
+
+
+def check_vectors(state: Sequence[float], encoder: Sequence[Sequence[float]]) -> None:
+    """Raise a ValueError unless there are 2 numbers, and a pair for each source word."""
+    if len(state) != 2:
+        raise ValueError(f"the state has 2 numbers, e.g. 0.6,0.4; got {len(state)}")
+    if len(encoder) != len(SOURCE) or any(len(row) != 2 for row in encoder):
+        raise ValueError('the encoder has a pair for each of I, love, cats, e.g. "0.9,0.1 0.3,0.7 0.1,0.9"')
 
 
 def with_identity_projections(attention: Attention) -> Attention:

@@ -9,11 +9,11 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from hf_seq2seq_attn.probing import write_atomically
 from hf_seq2seq_attn.tokenizer_pair import TARGET_FOLDER
+from hf_seq2seq_attn.translation import LIMIT_EXTRA, LIMIT_FACTOR
 
 from .recipe import TASKS, Recipe, load_recipe
-from .run_record import ATTENTION_FILE, CURVE_FILE, METRICS_FILE, RECIPE_FILE, read_metrics
-
-CARD_FILE = "README.md"
+from .run_record import ATTENTION_FILE, CARD_FILE, CURVE_FILE, METRICS_FILE, RECIPE_FILE, read_metrics
+from .scoring import TEXT_METRICS
 
 _SCORES = (
     ("chrf", "chrF", "{:.1f}"),
@@ -22,10 +22,6 @@ _SCORES = (
     ("per", "phoneme error rate (edits per phoneme)", "{:.3f}"),
     ("exact_match", "lines that equal their reference", "{:.3f}"),
     ("word_error_rate", "words with a wrong pronunciation", "{:.3f}"),
-    ("wer", "word error rate (edits per word)", "{:.3f}"),
-    ("per", "phoneme error rate", "{:.3f}"),
-    ("exact_match", "lines exactly right", "{:.3f}"),
-    ("word_error_rate", "lines not exactly right", "{:.3f}"),
     ("loss", "loss (nats per token)", "{:.3f}"),
     ("guided_loss", "guided loss (nats per guided row)", "{:.3f}"),
     ("aer", "alignment error rate", "{:.3f}"),
@@ -156,7 +152,15 @@ def _numbers(metrics: Mapping[str, Any]) -> str:
         if f"{key}_signature" in metrics[parts[-1]]
     ]
     text = "\n".join(["## Numbers", "", head, "|---" * (len(parts) + 1) + "|", *rows])
-    return text + ("\n\nText is scored as it stands in the files. " + " ".join(signatures) if signatures else "")
+    if signatures:
+        text += "\n\nText is scored as it stands in the files. " + " ".join(signatures)
+    beams = metrics[parts[-1]].get("num_beams")
+    if beams and any(key in TEXT_METRICS for key in metrics[parts[-1]]):
+        text += (
+            f"\n\nTranslations are of {beams} beam(s), and of at most {LIMIT_FACTOR} times the source's tokens plus "
+            f"{LIMIT_EXTRA}."
+        )
+    return text
 
 
 def _get_started(metrics: Mapping[str, Any], recipe: Recipe, config: Mapping[str, Any], two_tokenizers: bool) -> str:
@@ -261,11 +265,16 @@ def _training(metrics: Mapping[str, Any], recipe: Recipe, pictures: set[str]) ->
 
 def _pairs(train: Mapping[str, Any]) -> str:
     # Of a stream from the Hub nobody has counted more than the first pairs.
-    return "a stream of sentence pairs" if "first_pairs_only" in train else f"{train['kept']:,} sentence pairs"
+    if "first_pairs_only" in train:
+        return "a stream of sentence pairs"
+    # A weight below 1 leaves pairs undrawn, one above 1 draws the same pairs again.
+    seen = sum(min(one["kept"], one.get("drawn", one["kept"])) for one in train.get("corpora", [train]))
+    return f"{seen:,} sentence pairs"
 
 
 def _corpora(train: Mapping[str, Any]) -> str:
-    return f"{len(train['corpora'])} corpora" if "corpora" in train else "one corpus"
+    number = len(train.get("corpora", [train]))
+    return "one corpus" if number == 1 else f"{number} corpora"
 
 
 def _epochs(epochs: float | None) -> str:

@@ -16,15 +16,13 @@ from transformers import PreTrainedModel
 
 import hf_seq2seq_attn
 from hf_seq2seq_attn.probing import (
+    Aligner,
     Ibm1,
     Links,
     SentenceView,
-    alignment_heads,
     default_rows,
     diagonal_links,
-    extract,
-    to_word_links,
-    to_words,
+    saved_choice,
     walk_html,
     walk_through,
 )
@@ -96,10 +94,11 @@ def run_demo(
     model, tokenizer = load_seq2seq(model_dir)
     test = read_corpus(_files(output / "corpus", "test", links=True))
     findings = examine(model, tokenizer, test, progress)
+    choice = saved_choice(model)
     metrics = _score(findings, test, read_corpus(_files(output / "corpus", "train", links=False)))
     metrics |= {
         "attention": attention,
-        "align_with": default_rows(model.config),
+        "align_with": default_rows(model.config) if choice is None else choice.align_with,
         "steps": steps,
         "seed": seed,
         "train_verses": verses["train"],
@@ -139,16 +138,16 @@ def demo_recipe(corpus: Path, steps: int, attention: str, seed: int) -> Recipe:
 
 def examine(model: PreTrainedModel, tokenizer: AnyTokenizer, test: ParallelCorpus, console: Console) -> Findings:
     """Align the test verses with their English, and translate them from the Greek alone."""
-    layer, heads = alignment_heads(model.config)
+    aligner = Aligner((model, tokenizer), batch_size=BATCH_SIZE)
+    jumps = aligner.learn(test.sources, test.targets)
     links, views = [], []
     with Progress(console=console, transient=True) as bar:
         aligning = bar.add_task("aligning", total=len(test))
-        maps = extract(model, tokenizer, test.sources, test.targets, layers=[layer], heads=heads, batch_size=BATCH_SIZE)
-        for index, of_pair in enumerate(maps):
-            found = to_word_links(of_pair)
+        for index, aligned in enumerate(aligner.align(test.sources, test.targets, jumps)):
+            found = aligned.pair.gold.sure
             gold = test.gold[index] if test.gold is not None else None
             links.append(found)
-            views.append(SentenceView(test.sources[index], test.targets[index], to_words(of_pair).weights, found, gold))
+            views.append(SentenceView(test.sources[index], test.targets[index], aligned.matrix, found, gold))
             bar.advance(aligning)
         translating = bar.add_task("translating", total=len(test))
         translations = translate(

@@ -22,6 +22,7 @@ from hf_seq2seq_attn.probing import default_rows, row_offset
 
 from .collation import GUIDE, IGNORED_LABEL, decoder_inputs
 from .step_loss import has_router_loss, mean_cross_entropy, swallows_item_count
+from .unsaved_weights import freeze_unsaved
 
 logger = hf_logging.get_logger(__name__)
 
@@ -178,7 +179,7 @@ class GuidedAttentionMixin:
 
     Batches carry `guide` (B, T, S), as `Seq2SeqCollator` makes them, and the arguments have
     `remove_unused_columns=False`. Without `guidance` it guides nothing, and takes the guide out of the batch. The model
-    may wear adapters of the `peft` library.
+    may wear adapters of the `peft` library. Weights that its model does not save are frozen (`unsaved_weights`).
 
     Both losses are means over an optimiser step, of all labels and all guided rows: of all micro-batches when gradients
     are accumulated, and of all processes. For models that swallow the number of labels the translation loss is computed
@@ -197,6 +198,7 @@ class GuidedAttentionMixin:
         self._guided_sums: dict[bool, Tensor] = {}
         trainer: Any = self
         model: PreTrainedModel = _without_adapters(trainer.accelerator.unwrap_model(trainer.model))
+        freeze_unsaved(model)
         # The Trainer's own label smoothing divides rightly; a function given by the caller knows what it does.
         if trainer.label_smoother is None and trainer.compute_loss_func is None and swallows_item_count(model):
             if has_router_loss(model):
@@ -205,7 +207,7 @@ class GuidedAttentionMixin:
                 trainer.compute_loss_func = mean_cross_entropy
         if guidance is not None:
             self._guided = settle(guidance, model.config)
-            _mark_config(model.config, self._guided)
+            _mark_model(model, self._guided)
             _warn_of_dropped_weights(model)
 
     def get_batch_samples(
@@ -347,12 +349,24 @@ def _first(config: Any, *names: str) -> int:
     )
 
 
-def _mark_config(config: Any, guided: GuidedRows) -> None:
-    """Tell the config where its word alignment is, so that probing reads the guided heads by default."""
-    if hasattr(config, "alignment_rows"):
+def _mark_model(model: PreTrainedModel, guided: GuidedRows) -> None:
+    """Tell the model where its word alignment is, so that probing reads the guided heads by default.
+
+    Our config has fields for it; others say it where `probing.save_choice` does. Heads chosen there before are of the
+    past, and would go before our config's.
+    """
+    config: Any = model.config
+    generation: Any = getattr(model, "generation_config", None)
+    is_ours = hasattr(config, "alignment_rows")
+    if is_ours:
         config.alignment_rows = guided.rows
         config.alignment_layer = guided.layer
         config.alignment_heads = list(guided.heads)
+    if generation is not None and (not is_ours or getattr(generation, "alignment_heads", None)):
+        # With this mark the library would save its own fields only.
+        generation._from_model_config = False
+        generation.alignment_heads = [[guided.layer, head] for head in guided.heads]
+        generation.alignment_rows = guided.rows
 
 
 def _warn_of_dropped_weights(model: PreTrainedModel) -> None:

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class BatchingRecipe:
-    """Batches that hold as many sentence pairs as their padded tokens allow; see `sampling.TokenBatches`."""
+    """Batches that hold as many sentence pairs as their padded tokens allow; see `sampling.TokenBatches`.
+
+    `training.per_device_train_batch_size` is then not read.
+    """
 
     tokens: int
     """Budget of one batch on one process, padding included."""
@@ -59,7 +62,7 @@ class SelectionRecipe:
     patience: int | None = None
     """Stop after so many validations in a row without a new best; None = never."""
     min_delta: float = 0.0
-    """A gain of no more than this does not count against `patience`."""
+    """A gain of no more than this is none to `patience`."""
     average: int | None = None
     """Mean of the weights of so many checkpoints; None = no mean."""
     average_of: str = "last"
@@ -67,7 +70,7 @@ class SelectionRecipe:
 
 
 def check_loop(recipe: "Recipe", where: "Where") -> None:
-    """Refuse values of these sections that cannot be, or clash with each other or with `training`.
+    """Refuse values of these sections and of `training` that cannot be, or clash with each other.
 
     Raises:
         InputError: `FILE:LINE: what; remedy`.
@@ -80,6 +83,16 @@ def check_loop(recipe: "Recipe", where: "Where") -> None:
         _check_validation(recipe, where)
     if recipe.selection is not None:
         _check_selection(recipe, where)
+    for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
+        if recipe.training.get(name, 1) < 1:
+            raise InputError(
+                f"{where(('training', name))}: training.{name}={recipe.training[name]}: must be at least 1"
+            )
+    strategy = recipe.training.get("eval_strategy", "no")
+    if strategy != "no" and recipe.data.dev is None:
+        raise InputError(
+            f"{where(('training', 'eval_strategy'))}: training.eval_strategy={strategy} needs data.dev; name its files"
+        )
 
 
 def _check_batching(recipe: "Recipe", where: "Where") -> None:
@@ -123,6 +136,11 @@ def _check_validation(recipe: "Recipe", where: "Where") -> None:
     validation: Any = recipe.validation
     _at_least(1, validation, "validation", ("beams", "limit", "batch_size"), where)
     _one_of(BLEU_TOKENIZERS, validation, "validation", "bleu_tokenize", where)
+    if "generation_num_beams" in recipe.training:
+        raise InputError(
+            f"{where(('training', 'generation_num_beams'))}: training.generation_num_beams is not read beside a "
+            "validation section; set validation.beams"
+        )
     place = where(("validation", "metrics"))
     for name in validation.metrics:
         if name not in METRICS:
@@ -148,6 +166,11 @@ def _check_selection(recipe: "Recipe", where: "Where") -> None:
                 f"{where(('training', name))}: training.{name} is not set beside a selection section; "
                 "use selection.metric and selection.greater_is_better"
             )
+    if recipe.training.get("save_strategy") == "no":
+        raise InputError(
+            f"{where(('training', 'save_strategy'))}: training.save_strategy=no: a selection is made among "
+            "checkpoints; leave it out"
+        )
     place = where(("selection", "metric"))
     if selection.metric is None:
         for name in ("patience", "greater_is_better"):
@@ -180,6 +203,12 @@ def _check_selection(recipe: "Recipe", where: "Where") -> None:
         raise InputError(
             f"{place}: selection.metric needs validation during training; set training.eval_strategy=steps and "
             "training.eval_steps"
+        )
+    saving = recipe.training.get("save_strategy", "best")
+    if saving not in ("best", recipe.training["eval_strategy"]):
+        raise InputError(
+            f"{where(('training', 'save_strategy'))}: training.save_strategy={saving}: selection.metric chooses among "
+            f"checkpoints of validations (training.eval_strategy={recipe.training['eval_strategy']}); leave it out"
         )
 
 

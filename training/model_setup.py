@@ -5,6 +5,7 @@ from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
+from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
@@ -91,6 +92,8 @@ def make_model(recipe: Recipe, tokenizer: AnyTokenizer) -> PreTrainedModel:
         eos_token_id=config.eos_token_id,
         decoder_start_token_id=config.decoder_start_token_id,
         max_length=recipe.data.max_target_length + 1,
+        # Padding was never a label; but its score may still be the highest where all others are low.
+        suppress_tokens=None if config.pad_token_id is None else [config.pad_token_id],
     )
     return model
 
@@ -135,6 +138,15 @@ def _load_model(init_from: str, fields: dict[str, Any], guided: bool) -> PreTrai
     eager = {"attn_implementation": "eager"} if guided and config.model_type != "seq2seq_attn" else {}
     try:
         return AutoModelForSeq2SeqLM.from_pretrained(init_from, **fields, **eager)
+    except StrictDataclassError as error:
+        raise InputError(f"model section of the recipe: {' '.join(str(error).split())}") from error
+    except RuntimeError as error:
+        if "ignore_mismatched_sizes" not in str(error):
+            raise
+        raise InputError(
+            f"model.init_from={init_from}: its weights have other shapes than the model section asks for (the list is "
+            f"above); take out of it what decides them (it has {', '.join(fields) or 'no fields'})"
+        ) from error
     except (OSError, ValueError) as error:
         raise InputError(f"model.init_from={init_from}: cannot be loaded ({_first_line(error)}); check it") from error
 

@@ -7,7 +7,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from transformers import PreTrainedModel
 
-from hf_seq2seq_attn.probing import alignment_heads, default_rows, extract, save_heatmap, to_words
+from hf_seq2seq_attn.probing import extract_chosen, save_heatmap, to_words
 from hf_seq2seq_attn.tokenizer_pair import AnyTokenizer
 
 from .data import ParallelCorpus
@@ -69,16 +69,13 @@ def draw_curve(history: Sequence[Mapping[str, float]], path: str | Path) -> None
 def draw_attention(model: PreTrainedModel, tokenizer: AnyTokenizer, corpus: ParallelCorpus, path: str | Path) -> None:
     """Draw one sentence pair's attention between words, read where the model's alignment is read by default."""
     index = choose_example(corpus)
-    layer, heads = alignment_heads(model.config)
-    maps = next(
-        extract(model, tokenizer, [corpus.sources[index]], [corpus.targets[index]], layers=[layer], heads=heads)
-    )
+    maps = next(extract_chosen(model, tokenizer, [corpus.sources[index]], [corpus.targets[index]]))
     save_heatmap(
         path,
-        to_words(maps).weights,
+        to_words(maps, layer="all").weights,
         corpus.sources[index],
         corpus.targets[index],
-        title=f"rows: target word as decoder {default_rows(model.config)}",
+        title=f"rows: target word as decoder {maps.align_with}",
     )
 
 

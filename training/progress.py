@@ -35,7 +35,6 @@ class ProgressReport(TrainerCallback):
     ) -> None:
         self.started = time.monotonic()
         self.first_step, self.first_tokens = state.global_step, int(self.trainer.target_tokens_seen)
-        self.first_tokens = int(self.trainer.target_tokens_seen)
         if not state.is_world_process_zero or not self.console.is_terminal:
             return
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn

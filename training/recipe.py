@@ -119,6 +119,7 @@ OWN_TRAINING_FIELDS = {
     "remove_unused_columns": "the collator needs its columns",
     "length_column_name": "the data are measured by this package",
     "push_to_hub": "push the finished folder with `seq2seq-attn push`",
+    "resume_from_checkpoint": "an interrupted run goes on when the same command is given again",
 }
 OWN_MODEL_FIELDS = dict.fromkeys(
     ("vocab_size", "decoder_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id"),
@@ -334,29 +335,7 @@ def _check(recipe: Recipe, where: Where) -> None:
             "batching=null and training.per_device_train_batch_size"
         )
     if recipe.alignment is not None:
-        linked = any(has_links(corpus) for corpus in corpora_of(recipe.data))
-        if recipe.alignment.rows not in (None, "input", "output"):
-            raise InputError(
-                f"{where(('alignment', 'rows'))}: alignment.rows={recipe.alignment.rows!r}: "
-                "choose input, output or null"
-            )
-        if recipe.alignment.links is not None and recipe.data.streaming:
-            raise InputError(
-                f"{where(('alignment', 'links'))}: alignment.links={recipe.alignment.links} needs all pairs in memory; "
-                "set data.streaming=false, or make the links first (`seq2seq-attn align`) and name them in data.train"
-            )
-        if recipe.alignment.links is not None:
-            _check_links_on_the_spot(recipe.alignment, linked, where)
-        elif recipe.alignment.symmetrization is not None:
-            raise InputError(
-                f"{where(('alignment', 'symmetrization'))}: alignment.symmetrization is for links made on the spot; "
-                "set alignment.links=eflomal, or leave it out"
-            )
-        elif not linked:
-            raise InputError(
-                f"{where(('alignment',))}: guided attention needs data.train.links; "
-                "give a file of links, set alignment.links=eflomal, or alignment=null"
-            )
+        _check_alignment(recipe.alignment, recipe.data, where)
     if recipe.task not in TASKS:
         raise InputError(f"{where(('task',))}: task={recipe.task!r}: choose one of {', '.join(TASKS)}")
     if recipe.prepare is not None:
@@ -368,6 +347,31 @@ def _check(recipe: Recipe, where: Where) -> None:
                 f"choose one of {', '.join(CORPORA)}"
             )
     check_loop(recipe, where)
+
+
+def _check_alignment(alignment: AlignmentRecipe, data: DataRecipe, where: Where) -> None:
+    linked = any(has_links(corpus) for corpus in corpora_of(data))
+    if alignment.rows not in (None, "input", "output"):
+        raise InputError(
+            f"{where(('alignment', 'rows'))}: alignment.rows={alignment.rows!r}: choose input, output or null"
+        )
+    if alignment.links is not None and data.streaming:
+        raise InputError(
+            f"{where(('alignment', 'links'))}: alignment.links={alignment.links} needs all pairs in memory; "
+            "set data.streaming=false, or make the links first (`seq2seq-attn align`) and name them in data.train"
+        )
+    if alignment.links is not None:
+        _check_links_on_the_spot(alignment, linked, where)
+    elif alignment.symmetrization is not None:
+        raise InputError(
+            f"{where(('alignment', 'symmetrization'))}: alignment.symmetrization is for links made on the spot; "
+            "set alignment.links=eflomal, or leave it out"
+        )
+    elif not linked:
+        raise InputError(
+            f"{where(('alignment',))}: guided attention needs data.train.links; "
+            "give a file of links, set alignment.links=eflomal, or alignment=null"
+        )
 
 
 def _check_links_on_the_spot(alignment: AlignmentRecipe, has_links: bool, where: Where) -> None:

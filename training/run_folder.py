@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hf_seq2seq_attn.probing import write_atomically
+from hf_seq2seq_attn.probing import CHOICE_FILE, write_atomically
 from hf_seq2seq_attn.text_files import InputError
 
 from .checkpoints import (
@@ -36,7 +36,7 @@ from .checkpoints import (
 from .data_recipe import CorpusDataset, corpora_of, local_files
 from .processes import from_first, is_first_process, process_count
 from .recipe import Recipe
-from .run_record import METRICS_FILE, versions
+from .run_record import CARD_FILE, METRICS_FILE, versions
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,8 @@ class RunFolder:
         names = sorted(path.name for path in self._finished.iterdir() if path.name != MANIFEST_FILE)
         last = [name for name in (WEIGHTS_FILE, METRICS_FILE) if name in names]
         # What an earlier run left under these names would make a mixture of two look finished.
-        for name in last:
+        # A choice of heads that was saved with an earlier model is not this one's.
+        for name in [*last, CHOICE_FILE]:
             (self.run_dir / name).unlink(missing_ok=True)
         for name in [*(name for name in names if name not in last), *last]:
             goal = self.run_dir / name
@@ -208,6 +209,11 @@ def _open(run_dir: Path, recipe: Recipe, overwrite: bool, needs_older: bool) -> 
     old = None if overwrite else _read_identity(identity_file)
     if old is None and not overwrite and any((run_dir / name).exists() for name in (WEIGHTS_FILE, METRICS_FILE)):
         raise InputError(f"{run_dir}: already holds a model; choose another folder, or overwrite it by --overwrite")
+    if old is None and not overwrite and (run_dir / CARD_FILE).exists():
+        raise InputError(
+            f"{run_dir}: already holds a {CARD_FILE}, which the run's card would replace; choose another folder, or "
+            "replace it by --overwrite"
+        )
     try:
         run.checkpoints.mkdir(parents=True, exist_ok=True)
     except OSError as error:

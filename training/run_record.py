@@ -11,6 +11,7 @@ import torch
 
 METRICS_FILE = "metrics.json"
 RECIPE_FILE = "recipe.yaml"
+CARD_FILE = "README.md"
 CURVE_FILE = "curve.png"
 ATTENTION_FILE = "attention.png"
 TENSORBOARD_FOLDER = "tensorboard"

@@ -5,7 +5,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from hf_seq2seq_attn.probing import Gold, align, default_rows, score_links
+from hf_seq2seq_attn.probing import Gold, align, default_rows, saved_choice, score_links
 from hf_seq2seq_attn.tokenizer_pair import AnyTokenizer
 from hf_seq2seq_attn.translation import translate
 
@@ -130,7 +130,8 @@ def score_corpus(
     if "aer" in metrics and can_be_aligned(model, corpus):
         links = align(model, tokenizer, corpus.sources, corpus.targets, batch_size=batch_size)
         scores |= score_alignments(links, corpus.gold or [])
-        scores["align_with"] = default_rows(model.config)
+        choice = saved_choice(model)
+        scores["align_with"] = default_rows(model.config) if choice is None else choice.align_with
     return scores
 
 

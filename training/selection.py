@@ -108,16 +108,25 @@ def average_selected(
 
 
 def check_reports(arguments: TrainingArguments) -> None:
-    """Refuse TensorBoard where it is not installed.
+    """Refuse to report to what is not installed.
 
     Raises:
-        InputError: with the line that installs it.
+        InputError: for TensorBoard with the line that installs it.
     """
+    from transformers.integrations import get_available_reporting_integrations
+
     if "tensorboard" in (arguments.report_to or ()) and importlib.util.find_spec("tensorboard") is None:
         raise InputError(
             "training.report_to=tensorboard: tensorboard is not installed; "
             "run: pip install 'hf-seq2seq-attn[tensorboard]'"
         )
+    there = get_available_reporting_integrations()
+    for name in arguments.report_to or ():
+        if name not in there:
+            raise InputError(
+                f"training.report_to={name}: not installed, or not known; install it, or choose one of "
+                f"{', '.join([*there, 'none'])}"
+            )
 
 
 def direct_tensorboard(callbacks: list[TrainerCallback], run_dir: Path) -> None:

@@ -20,6 +20,7 @@ from hf_seq2seq_attn.probing import Gold, Links, read_links, symmetrize, write_a
 from hf_seq2seq_attn.text_files import InputError
 
 from .data import ParallelCorpus
+from .processes import is_first_process
 from .recipe import AlignmentRecipe
 from .run_record import LINKS_FOLDER
 
@@ -145,11 +146,12 @@ def statistical_links(
         seconds=seconds,
         text=text,
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, links in (("forward", forward), ("reverse", reverse), ("symmetrized", joined)):
-        write_links(folder / f"{name}.align", links)
-    # Last, so that an interrupted run is not taken for a whole one.
-    write_atomically(folder / _RECORD, [json.dumps(dataclasses.asdict(counts), indent=2) + "\n"])
+    if is_first_process():
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, links in (("forward", forward), ("reverse", reverse), ("symmetrized", joined)):
+            write_links(folder / f"{name}.align", links)
+        # Last, so that an interrupted run is not taken for a whole one.
+        write_atomically(folder / _RECORD, [json.dumps(dataclasses.asdict(counts), indent=2) + "\n"])
     logger.warning(
         "%s: %d forward and %d reverse links in %d pairs, %d by %s; %d pairs cannot be aligned (blank or too long)",
         counts.aligner,

@@ -88,12 +88,14 @@ def cache_key(corpus: ParallelCorpus, tokenizer: AnyTokenizer, max_source_length
 
 
 def _contents(tokenizer: Any) -> bytes:
-    """Return the rules of a tokenizer; of one in Python (Marian, M2M100) the bytes of its files."""
+    """Return the rules of a tokenizer; of one in Python (Marian, M2M100) the bytes of its files, and added tokens."""
     if tokenizer.is_fast:
         return bytes(tokenizer.backend_tokenizer.to_str().encode())
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_vocabulary(folder)
-        return b"\0".join(path.name.encode() + b"\0" + path.read_bytes() for path in sorted(Path(folder).iterdir()))
+        added = repr(sorted(tokenizer.get_added_vocab().items())).encode()
+        files = sorted(Path(folder).iterdir())
+        return added + b"\0".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)
 
 
 def _read(entry: Path) -> tuple[datasets.Dataset, EncodingCounts] | None:

@@ -23,6 +23,7 @@ from transformers import (
     Seq2SeqTrainingArguments,
     set_seed,
 )
+from transformers.utils.logging import disable_progress_bar
 
 from hf_seq2seq_attn.text_files import InputError, check_output_folder
 from hf_seq2seq_attn.tokenizer_pair import AnyTokenizer, load_tokenizer, load_tokenizer_files
@@ -192,6 +193,8 @@ def run_training(recipe: str, overrides: Sequence[str], output: str | Path, *, o
 
     0 done, with the folder printed; 2 bad input and 1 a full disk, each with one line on stderr, from one process.
     """
+    # One bar is enough: the library's, at each checkpoint, would break through it.
+    disable_progress_bar()
     try:
         with together():
             read = load_recipe(recipe, overrides)

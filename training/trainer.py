@@ -29,8 +29,8 @@ class Seq2SeqAttnTrainer(ResumableMixin, GuidedAttentionMixin, Seq2SeqTrainer):
     """A `Seq2SeqTrainer` with guided attention and whole checkpoints, for any HF encoder-decoder.
 
     Unlike the base class it counts each evaluation example once on several processes, takes the mean of the evaluation
-    loss over tokens, whatever the batches are, shuffles its length-grouped batches (`sampling`), and writes no pickle
-    of its arguments into the folders it saves.
+    loss over tokens, whatever the batches are, and without label smoothing, so that exp(loss) is the perplexity,
+    shuffles its length-grouped batches (`sampling`), and writes no pickle of its arguments into the folders it saves.
 
     Args:
         batching: batches by tokens (`sampling.TokenBatches`), for which the dataset is one with a length and holds
@@ -61,6 +61,7 @@ class Seq2SeqAttnTrainer(ResumableMixin, GuidedAttentionMixin, Seq2SeqTrainer):
         self._sampler: Any = None
         self._validating = self._predicting = False
         self._loss_and_tokens = torch.zeros(2)
+        self._last_loss = torch.zeros(())
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Evaluate; on the trainer's own eval dataset the metrics hold the validator's too."""
@@ -101,10 +102,11 @@ class Seq2SeqAttnTrainer(ResumableMixin, GuidedAttentionMixin, Seq2SeqTrainer):
         tokens = labels.ne(IGNORED_LABEL).sum().to(self.args.device)
         inputs = {**inputs, "labels": labels}
         self._predicting = True
+        smoother, self.label_smoother = self.label_smoother, None
         try:
             found = super().prediction_step(model, inputs, prediction_loss_only, *args, **kwargs)
         finally:
-            self._predicting = False
+            self._predicting, self.label_smoother = False, smoother
         if found[0] is not None:
             # The model's mean over no token is NaN.
             total = torch.where(tokens > 0, found[0].detach().float() * tokens, 0)
@@ -202,6 +204,29 @@ class Seq2SeqAttnTrainer(ResumableMixin, GuidedAttentionMixin, Seq2SeqTrainer):
             own = sum(batch["labels"].ne(IGNORED_LABEL).sum() for batch in samples if "labels" in batch)
             self.target_tokens_seen = self.target_tokens_seen + own * self.args.world_size
         return samples, items
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Do a step, and keep its loss for the next log to look at."""
+        self._last_loss = super().training_step(*args, **kwargs)
+        return self._last_loss
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Log; end a run whose loss or weights have become NaN or infinite: the library's logs pass over such losses.
+
+        Raises:
+            InputError: with what to change in the recipe.
+        """
+        if "loss" in logs or "train_loss" in logs:
+            looked_at: list[Any] = [self._last_loss, *self.accelerator.unwrap_model(self.model).parameters()]
+            # Of a weight that is dealt out over processes, the part that is here.
+            parts = (tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in looked_at)
+            if not all(part.isfinite().all() for part in parts):
+                raise InputError(
+                    f"step {self.state.global_step}: the loss or the weights have become NaN or infinite; lower "
+                    "training.learning_rate, lengthen training.warmup_steps or set training.max_grad_norm=1, then "
+                    "start anew by --overwrite"
+                )
+        super().log(logs, *args, **kwargs)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         super()._save(output_dir, state_dict)

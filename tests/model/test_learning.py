@@ -1,5 +1,7 @@
 """Left alone with the task, attention finds the alignment: copying is the diagonal, reversing the anti-diagonal."""
 
+import functools
+
 import pytest
 import torch
 from variants import tiny_config
@@ -18,6 +20,7 @@ def sentences(count: int, length: int, reverse: bool, generator: torch.Generator
     return torch.cat([words, end], 1), torch.cat([words.flip(1) if reverse else words, end], 1)
 
 
+@functools.cache
 def trained(attention: str, reverse: bool, seed: int) -> Seq2SeqAttnForConditionalGeneration:
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
@@ -54,3 +57,16 @@ def test_attention_learns_the_alignment_by_itself(attention: str, task: str, see
         # Row t predicts target word t, so it must look at the source word that becomes it.
         looked_at = weights[:, 0, :length].argmax(-1)
         assert (looked_at == wanted).float().mean() >= 0.95, f"length {length}"
+
+
+def test_what_was_learned_ends_by_itself() -> None:
+    """transformers #22794, #23833: without a learned end token generation runs into its limit."""
+    model = trained("additive", False, 0)
+    generator = torch.Generator().manual_seed(7)
+    for length in TRAINED_LENGTHS:
+        ids, labels = sentences(100, length, False, generator)
+        said = model.generate(ids, max_new_tokens=3 * length)[:, 1:]
+        ended = (said == EOS).int().argmax(1) + 1
+        assert (said == EOS).any(1).float().mean() > 0.99
+        assert (ended == length + 1).float().mean() > 0.9, f"length {length}"
+        assert (said[:, : length + 1] == labels).all(1).float().mean() > 0.8

@@ -226,6 +226,17 @@ def test_one_vocabulary_resizes_as_one() -> None:
         assert model(ids, attention_mask=mask, decoder_input_ids=target_batch()).logits.shape[-1] == 33
 
 
+@all_cases
+def test_modules_that_must_not_be_split_are_there(fields: dict) -> None:
+    """FSDP wraps each class by its name, and dies on one that the model lacks."""
+    model = tiny_model(**fields)
+    encoder, decoder = (
+        "EncoderLayer" if model.config.encoder_type == "transformer" else "RecurrentEncoder",
+        "DecoderLayer" if model.config.decoder_type == "transformer" else "RecurrentDecoder",
+    )
+    assert set(model._no_split_modules) == {encoder, decoder} == set(model.model._no_split_modules)
+
+
 def test_zero_width_is_refused() -> None:
     with pytest.raises(ValueError, match="d_model=0"):
         Seq2SeqAttnForConditionalGeneration(tiny_config(d_model=0))

@@ -23,6 +23,13 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 folder, again = sys.argv[1:3]
 inputs = json.load(open(sys.argv[3]))
 ids, mask, target = (torch.tensor(inputs[name]) for name in ("ids", "mask", "target"))
+for loader in (AutoConfig, AutoModelForSeq2SeqLM):
+    try:
+        loader.from_pretrained(folder)
+    except ValueError as error:
+        assert "trust_remote_code=True" in str(error)
+    else:
+        raise AssertionError("code of strangers ran unasked")
 config = AutoConfig.from_pretrained(folder, trust_remote_code=True)
 assert config.model_type == "seq2seq_attn"
 model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True).eval()
@@ -35,7 +42,8 @@ with torch.no_grad():
 model.save_pretrained(again)
 reloaded = AutoModelForSeq2SeqLM.from_pretrained(again, trust_remote_code=True).eval()
 assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), reloaded.state_dict().values()))
-torch.save([out.logits, states, beams, torch.stack(out.cross_attentions)], sys.argv[4])
+tensors = model.state_dict() | dict(model.named_buffers())
+torch.save([out.logits, states, beams, torch.stack(out.cross_attentions), tensors], sys.argv[4])
 """
 
 
@@ -110,10 +118,12 @@ def test_loads_where_the_package_does_not_exist(name: str, tmp_path) -> None:
     }
     run = subprocess.run(
         [sys.executable, "-P", script, folder, again, inputs, result],
-        env=environment, cwd=tmp_path, capture_output=True, text=True,
+        env=environment, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-3000:]
-    logits, states, beams, maps = torch.load(result)
+    logits, states, beams, maps, tensors = torch.load(result)
+    own = model.state_dict() | dict(model.named_buffers())
+    assert tensors.keys() == own.keys() and all(torch.equal(tensors[name], own[name]) for name in own)
     with torch.no_grad():
         wanted = model(ids, attention_mask=mask, decoder_input_ids=target, output_attentions=True)
         wanted_states = model.model(ids, attention_mask=mask, decoder_input_ids=target).last_hidden_state

@@ -18,11 +18,14 @@ from variants import tiny_model
 from hf_seq2seq_attn.probing import (
     AlignedPair,
     Aligner,
+    AlignmentChoice,
     Reading,
     align,
     format_links,
     iterate_matrices,
     iterate_pairs,
+    reverse_links,
+    save_choice,
     score_links,
 )
 from hf_seq2seq_attn.probing.align_jobs import BadSentenceError, ChunkAligner
@@ -325,3 +328,33 @@ def test_what_align_writes_can_be_scored(run: Run, forward: Path) -> None:
         assert run("align", forward, *texts(), "-o", name)[0] == 0
         code, out, _ = run("score", name, gold, "--source", "s", "--target", "t", "--json")
         assert (code, json.loads(out)["aer"]) == (0, expected)
+
+
+def test_each_direction_reads_what_was_saved_with_its_model(run: Run, tmp_path: Path) -> None:
+    folders = []
+    for name, (model, tokenizer), choice in zip(
+        ("one", "two"),
+        sides(),
+        (
+            AlignmentChoice(((0, 0),), "output", specials="null", links="hmm"),
+            AlignmentChoice(((2, 1),), "input", links="relative:0.6"),
+        ),
+        strict=True,
+    ):
+        folders.append(tmp_path / name)
+        model.save_pretrained(folders[-1])
+        tokenizer.save_pretrained(folders[-1])
+        save_choice(folders[-1], choice)
+    words = ["align", folders[0], *texts(), "--reverse-model", folders[1], "--symmetrize", "union"]
+    code, out, err = run(*words)
+    assert code == 0, err
+    assert "links hmm, two directions symmetrised by union; reverse: specials mask, links relative:0.6" in err
+    (ours, theirs), how = sides(), Reading(align_with="output", layer=0, heads=(0,), specials="null", links="hmm")
+    forward = Aligner(ours, reading=how)
+    back = Aligner(theirs, reading=Reading(align_with="input", layer=2, heads=(1,), links="relative:0.6"))
+    found = zip(
+        forward.align(SOURCES, TARGETS, forward.learn(SOURCES, TARGETS)), back.align(TARGETS, SOURCES), strict=True
+    )
+    joined = [one.pair.gold.sure | reverse_links(other.pair.gold.sure) for one, other in found]
+    assert out == "".join(" ".join(f"{i}-{j}" for i, j in sorted(links)) + "\n" for links in joined)
+    assert run(*words, "--batch-size", 1, "--links", "argmax")[1] != out

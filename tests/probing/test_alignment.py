@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from probes import SENTENCES, foreign_model, subword_tokenizer, word_tokenizer
 from variants import tiny_model
 
-from hf_seq2seq_attn.probing import SPECIALS, SUBWORDS, align, alignment_heads, extract, to_word_links
+from hf_seq2seq_attn.probing import SPECIALS, SUBWORDS, Aligner, Reading, align, alignment_heads, extract, to_word_links
 
 TOKENIZER = subword_tokenizer()
 MODEL = foreign_model("marian", "sdpa")
@@ -124,3 +124,13 @@ def test_unknown_choices_are_refused_before_the_model_runs(choice: dict[str, str
 def test_no_pairs() -> None:
     assert align(MODEL, TOKENIZER, [], []) == []
     assert np.array(list(extract(MODEL, TOKENIZER, [], []))).size == 0
+
+
+@pytest.mark.parametrize("subwords", SUBWORDS)
+def test_hmm_learns_its_jumps_from_the_pairs(subwords: str) -> None:
+    sources, targets = [*SENTENCES, "the day", ""], [*SENTENCES[1:], "I love", "cats", "day"]
+    aligner = Aligner((MODEL, TOKENIZER), reading=Reading(links="hmm", subwords=subwords))
+    found = align(MODEL, TOKENIZER, sources, targets, links="hmm", subwords=subwords)
+    learned = aligner.align(sources, targets, aligner.learn(sources, targets))
+    assert found == [each.pair.gold.sure for each in learned]
+    assert found != [each.pair.gold.sure for each in aligner.align(sources, targets)]

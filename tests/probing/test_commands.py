@@ -4,12 +4,13 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from probes import subword_tokenizer
 from variants import tiny_model
 
-from hf_seq2seq_attn.probing import align
+from hf_seq2seq_attn.probing import AlignmentChoice, align, save_choice
 
 SOURCES = ["the cats love", "", "understand this today.", "I"]
 TARGETS = ["love cats", "day", "the day", ""]
@@ -157,8 +158,7 @@ def test_view_writes_a_page_or_a_picture(run: Run, model_folder: Path) -> None:
     code, out, _ = run("view", model_folder, source, target, "-o", "v.html", "--gold", gold)
     assert (code, out) == (0, "")
     page = Path("v.html").read_text()
-    assert page.count("<template") == 4
-    assert "rows output, layer -1" in page
+    assert "4 sentence pairs; rows output, layer -1" in page
     assert 'class="hm-sure"' in page
     for name in ("v.png", "v.svg", "v.pdf"):
         assert run("view", model_folder, source, target, "-o", name, "--sentence", "3", "--gold", gold)[0] == 0
@@ -179,3 +179,48 @@ def test_view_refuses_bad_input(run: Run, model_folder: Path, words: list[str], 
     code, _, err = run("view", model_folder, write("s", SOURCES), write("t", TARGETS), *words)
     assert code == 2
     assert message in err
+
+
+def test_a_picture_of_a_bad_sentence_names_its_line(run: Run, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    tiny_model(vocab_size=73, max_position_embeddings=9, position_embedding_type="learned").save_pretrained(small)
+    subword_tokenizer().save_pretrained(small)
+    source, target = write("s", ["I", "cats", "the day"]), write("t", ["day", "love", "cats " * 20])
+    code, _, err = run("view", small, source, target, "-o", "v.svg", "--sentence", 3)
+    assert code == 2
+    assert re.search(r"t:3: \d+ tokens are more than", err)
+    code, _, err = run("scaling", small, source, target)
+    assert code == 2
+    assert re.search(r"t:3: \d+ tokens are more than", err)
+
+
+def test_view_and_align_read_a_saved_choice_alike(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    model = tiny_model(vocab_size=73)
+    model.save_pretrained(folder)
+    subword_tokenizer().save_pretrained(folder)
+    save_choice(folder, AlignmentChoice(((0, 1),), "input", specials="null", subwords="links", links="relative:0.5"))
+    source, target = write("s", SOURCES), write("t", TARGETS)
+    code, out, err = run("align", folder, source, target)
+    assert code == 0, err
+    choices: dict[str, Any] = dict(specials="null", subwords="links", links="relative:0.5", layer=0, heads=[1])
+    expected = align(model, subword_tokenizer(), SOURCES, TARGETS, align_with="input", **choices)
+    assert out == "".join(" ".join(f"{i}-{j}" for i, j in sorted(links)) + "\n" for links in expected)
+    by_matrix = align(
+        model, subword_tokenizer(), SOURCES, TARGETS, align_with="input", **choices | {"subwords": "matrix"}
+    )
+    assert expected != by_matrix
+    gold = write("g", out.splitlines())
+    code, _, err = run("view", folder, source, target, "-o", "v.svg", "--sentence", "3", "--gold", gold)
+    assert code == 0, err
+    assert "false link" not in Path("v.svg").read_text()
+    assert "heads 0.1 (layer.head) (saved with the model)" in err
+
+
+def test_explain_refuses_a_suffix_that_names_no_format(run: Run) -> None:
+    code, out, err = run("explain", "--example", "-o", "x.pdf")
+    assert (code, out) == (2, "")
+    assert "x.pdf: the suffix names no format; allowed are .txt, .html" in err
+    for words in (["-o", "x.txt"], ["-o", "x.pdf", "--format", "text"]):
+        assert run("explain", "--example", *words)[0] == 0
+    assert Path("x.txt").read_text() == Path("x.pdf").read_text()

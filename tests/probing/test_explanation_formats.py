@@ -92,3 +92,9 @@ def test_numbers(value: float, plain: str) -> None:
 def test_a_template_without_its_part_is_refused() -> None:
     with pytest.raises(KeyError, match="state"):
         fill("s = {state}", query="q")
+
+
+def test_latex_loads_what_sets_chinese_only_where_there_is_some() -> None:
+    assert "xeCJK" not in to_latex(("λόγος",), steps("שלום"))
+    loaded = to_latex(("A walk",), steps("喜"))
+    assert loaded.index("\\else\\usepackage{xeCJK}\\fi\n\\begin{document}") < loaded.index("喜")

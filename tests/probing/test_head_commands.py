@@ -4,13 +4,15 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from planted_heads import lookup_model
-from probes import word_tokenizer
+from probes import foreign_model, word_tokenizer
 
 from hf_seq2seq_attn import cli
+from hf_seq2seq_attn.probing import extract, faithfulness_commands, head_commands
 from hf_seq2seq_attn.probing.saved_choice import CHOICE_FILE, read_choice
 
 Run = Callable[..., tuple[int, str, str]]
@@ -163,6 +165,7 @@ def test_faithfulness_prints_figures_definitions_and_caveats(run: Run, models: t
     for name in ("erasure", "leave one out", "permutation", "uniform"):
         assert re.search(rf"^{name}: ", out, re.MULTILINE)
     assert out.count("  but: ") == 4
+    assert re.search(r"^model forward \(revision sha256:\w{16}\)\nhf-seq2seq-attn .*torch", out, re.MULTILINE)
     words = ("faithfulness", models[0], "s", "t", "--limit", "2", "--permutations", "3", "--json")
     code, first, _ = run(*words)
     assert (code, run(*words)[1]) == (0, first)
@@ -189,6 +192,9 @@ def test_faithfulness_prints_figures_definitions_and_caveats(run: Run, models: t
         (["--gold", "dev.align", "-o", "x.txt"], "allowed suffixes are .json"),
         (["--gold", "dev.align", "-o", "x.png"], "add --report"),
         (["--report", "--source-tags", "t.pos"], r"t.pos:"),
+        (["--reverse-model", "reverse", "--target-tags", "t.pos"], "add --report"),
+        (["--report", "--reverse-prefix", "w4 "], "give --reverse-model"),
+        (["--report", "--target-language", "de"], "target_language is 'de'"),
         (["--reverse-model", "no/such/model"], "no/such/model"),
     ],
 )
@@ -226,3 +232,33 @@ def test_faithfulness_refuses_what_is_no_head(run: Run, models: tuple[str, str])
         code, out, err = run("faithfulness", models[0], "s", "t", "--limit", "1", *words)
         assert (code, out) == (2, "")
         assert message in err
+
+
+def test_each_model_gets_its_prefix(run: Run, models: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    # The planted heads of the others have values without length.
+    for name, family in zip(models, ("marian", "bart"), strict=True):
+        foreign_model(family, vocabulary=23).save_pretrained(name)
+
+    def noted(*given: Any, **choices: Any) -> Any:
+        asked.append((given[0].name_or_path, choices["source_prefix"]))
+        return extract(*given, **choices)
+
+    for module in (head_commands, faithfulness_commands):
+        monkeypatch.setattr(module, "extract", noted)
+    words = ["--reverse-model", models[1], "--weights", "norm", "--report", "--limit", "2"]
+    code, _, err = run("heads", models[0], "s", "t", *words, "--source-prefix", "w4 ", "--reverse-prefix", "w5 w6 ")
+    assert code == 0, err
+    # The last is the pass for importance.
+    assert asked == [(models[0], "w4 ")] * 2 + [(models[1], "w5 w6 ")] * 2 + [(models[0], "w4 ")]
+    asked.clear()
+    words = ["--limit", "1", "--permutations", "1", "--source-prefix", "w4 "]
+    assert run("faithfulness", models[0], "s", "t", *words)[0] == 0
+    assert asked == [(models[0], "w4 ")]
+
+
+def test_faithfulness_says_which_heads_of_a_fit_it_tests(run: Run, models: tuple[str, str]) -> None:
+    assert run("heads", models[0], "s", "t", "--gold", "dev.align", "--fit", "--save")[0] == 0
+    code, _, err = run("faithfulness", models[0], "s", "t", "--limit", "1", "--permutations", "1")
+    assert code == 0
+    assert "a saved fit is of all heads; tested are those that were best without it, 1.2" in err

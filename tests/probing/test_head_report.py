@@ -145,3 +145,17 @@ def test_what_does_not_belong_together_is_refused(given: dict[str, Any], message
         report_heads(maps, **given)
     with pytest.raises(ValueError, match="no sentence pair"):
         report_heads([])
+
+
+def test_relative_entropy_never_goes_beyond_a_uniform_row() -> None:
+    # One source token and a NULL key, alike; without the key, one place has no entropy.
+    found = report_heads([one_pair([[0.5], [0.5]], 1), one_pair([[1.0], [1.0]], 1)]).figures
+    assert found["relative_entropy"][0, 0] == pytest.approx(0.5)
+    assert report_heads([one_pair([[0.25, 0.25, 0.25], [0, 0, 1]], 1)]).figures["relative_entropy"][
+        0, 0
+    ] == pytest.approx(1)
+
+
+def test_raw_norms_are_refused() -> None:
+    with pytest.raises(ValueError, match="raw norms are no shares"):
+        report_heads([replace(one_pair([[3.0, 2.0], [1.0, 1.0]], 1), weight_kind="raw_norm")])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hf_seq2seq_attn.probing import Gold, draw_heatmap, save_heatmap
+from hf_seq2seq_attn.text_files import InputError
 
 SOURCE = ["In", "$was$", "שָׁלוֹם", "العربية", "日本語", "😀", "", "\x07", "𓀀", "x_y^z"]
 TARGET = ["λόγος", "喜欢", "กิ", "end\u200b"]
@@ -38,8 +39,8 @@ def test_one_label_a_word_in_order_and_the_lost_glyph_is_said() -> None:
     assert len(ax.get_xticks()) == len(SOURCE)
     labels = [label.get_text() for label in ax.get_xticklabels()]
     assert labels[:2] == ["In", "$was$"]
-    assert labels[7] == "▯"
-    assert "U+0007" in ax.get_xlabel()
+    assert labels[6:9] == ["", "[U+0007]", labels[8]]
+    assert ax.get_xlabel().startswith("no installed font has U+0007")
     assert ax.get_yticklabels()[0].get_text() == "λόγος"
     # Row 0 is at the top, as in text.
     assert ax.get_ylim()[0] > ax.get_ylim()[1]
@@ -67,6 +68,13 @@ def test_blank_sides_and_long_sentences(tmp_path: Path) -> None:
     assert all(f">s{n}<" in text for n in range(60))
 
 
+def test_long_sentences_stay_within_a_printer_s_means() -> None:
+    ax = draw_heatmap(np.zeros((400, 7)), [f"s{n}" for n in range(7)], [f"t{n}" for n in range(400)])
+    width, height = ax.get_figure(root=True).get_size_inches()  # type: ignore[union-attr]
+    assert width < 5 and height < 23
+    assert 2 < ax.get_yticklabels()[0].get_fontsize() < 4
+
+
 def test_drawing_on_given_axes() -> None:
     from matplotlib.figure import Figure
 
@@ -81,3 +89,5 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
         draw_heatmap(np.full((1, 1), np.nan), ["a"], ["b"])
     with pytest.raises(ValueError, match=r"allowed suffixes are \.png, \.svg, \.pdf"):
         save_heatmap(tmp_path / "a.jpg", matrix(), SOURCE, TARGET)
+    with pytest.raises(InputError, match=r"no/a\.png: cannot be written"):
+        save_heatmap(tmp_path / "no" / "a.png", matrix(), SOURCE, TARGET)

@@ -151,6 +151,7 @@ def test_compare_prints_what_compare_systems_finds(run: Run) -> None:
     code, out, _ = run("compare", "--gold", "gold", *words)
     assert code == 0
     assert "first - second_x" in out and "p (Holm)" in out and "SD over seeds" in out
+    assert "models unknown: link files do not name" in out and result["record"]["models"].startswith("unknown")
 
 
 def test_compare_writes_tables(run: Run) -> None:

@@ -1,13 +1,15 @@
 """What a model says about sentence pairs, against a plain loop."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from probes import foreign_model, subword_tokenizer
+from transformers import MarianMTModel
 from variants import tiny_model
 
-from hf_seq2seq_attn.probing import align, extract
+from hf_seq2seq_attn.probing import AlignmentChoice, align, extract, save_choice
 from hf_seq2seq_attn.probing.model_signals import model_signals
 
 PAIRS = [("the cats love", "love cats"), ("", "day"), ("understand this today.", "the day you love"), ("I", " ")]
@@ -43,6 +45,22 @@ def test_signals_are_those_of_one_pair_at_a_time(family: str, batch_size: int) -
         expected = maps.matrix()[:-1, -1].mean()
         assert signals.sink_mass == pytest.approx(expected, abs=1e-5)
         assert set(signals.probabilities) == signals.links
+
+
+def test_heads_that_were_saved_with_the_model_are_read(tmp_path: Path) -> None:
+    tokenizer = subword_tokenizer()
+    model = models()["marian"]
+    model.save_pretrained(tmp_path)
+    sources, targets = zip(*PAIRS, strict=True)
+    default = align(model, tokenizer, sources, targets, specials="null")
+    others = set()
+    for heads in (((0, 0),), ((0, 2),), ((1, 1),), ((0, 1), (2, 0))):
+        save_choice(tmp_path, AlignmentChoice(heads, "output"))
+        chosen = MarianMTModel.from_pretrained(tmp_path)
+        links = [each.links for each in model_signals(chosen, tokenizer, PAIRS)]
+        assert links == align(chosen, tokenizer, sources, targets, specials="null")
+        others.add(tuple(links))
+    assert others - {tuple(default)}, "no saved choice made a difference"
 
 
 def test_a_model_without_attention_is_refused() -> None:

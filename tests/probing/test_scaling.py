@@ -60,3 +60,15 @@ def test_the_picture_shows_every_row() -> None:
     for ax, name in zip(figure.axes, ("variance", "entropy", "gradient"), strict=True):
         drawn = sorted(float(value) for line in ax.lines for value in line.get_ydata())
         np.testing.assert_allclose(drawn, sorted(getattr(row, name) for row in rows))
+
+
+def test_a_prefix_is_read_too_and_unknown_modules_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = subword_tokenizer()
+    model = foreign_model("t5", vocabulary=len(tokenizer))
+    plain, prefixed = (
+        model_scaling(model, tokenizer, SOURCES, TARGETS, source_prefix=each) for each in ("", "the day ")
+    )
+    assert plain[0].variance != prefixed[0].variance
+    monkeypatch.setattr("hf_seq2seq_attn.probing.attention_parts.find_attention_layers", lambda model: [])
+    with pytest.raises(ValueError, match="no module of a known name"):
+        model_scaling(model, tokenizer, SOURCES, TARGETS)

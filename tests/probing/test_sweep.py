@@ -232,3 +232,13 @@ def test_one_pass_holds_every_kind_of_weights(null_key: bool) -> None:
         held[0].of_kind("attention").of_kind("norm")
     with pytest.raises(ValueError, match="weights is 'values'; these maps hold attention, norm, raw_norm"):
         held[0].of_kind("values")
+
+
+def test_layers_that_only_one_model_has_are_named(forward: Side) -> None:
+    grid = SweepGrid(
+        align_with=("input",), weights=("attention",), specials=("mask",), subwords=("matrix",), links=("argmax",),
+        heads=(0,), symmetrize=("union",), combine=(),
+    )  # fmt: skip
+    result = sweep(forward, DEV, reverse=(tiny_model(vocab_size=73), TOKENIZER), grid=grid)
+    assert {point.reading.layer for point in result.points} == {0, 1}
+    assert result.skipped == ("layers 2: only one of the two models has them",)

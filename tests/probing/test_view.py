@@ -1,12 +1,12 @@
 """The HTML view: self-contained, safe for any word, complete."""
 
-import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+from view_pages import page_data, weights_of
 
 from hf_seq2seq_attn.probing import HEATMAP_CSS, Gold, SentenceView, heatmap_svg, legend_svg, write_view
 
@@ -92,26 +92,24 @@ def test_cells_get_darker_with_weight_and_lie_in_their_column() -> None:
 
 def test_the_page_loads_nothing_and_holds_everything(tmp_path: Path) -> None:
     text, page = page_of(tmp_path, [VIEW, SentenceView([], ["only"], np.zeros((1, 0)))], title="A <title>")
-    assert "http" not in text
+    assert "http:" not in text
+    assert "https:" not in text
     assert not {name for name, _ in page.attributes} & {"src", "href"}
     assert "url(" not in text
     assert "@import" not in text
     assert not {"link", "img", "iframe"} & set(page.tags)
-    assert page.tags.count("template") == page.tags.count("option") == 2
-    data = json.loads(page.texts["data"])
-    assert data[0]["source"] == ["a", "b", "c"]
-    assert data[0]["weights"] == np.rint(MATRIX * 1000).astype(int).tolist()
-    assert data[0]["kinds"] == {
-        "0-0": "hit",
-        "0-1": "possible gold",
-        "1-1": "hit",
-        "2-0": "false link",
-        "2-1": "missed",
-    }
-    assert data[0]["counts"] == [["hits", 2], ["false", 1], ["missed", 1]]
+    assert "default-src 'none'" in text
+    first, second = page_data(text)["pairs"]
+    assert first["levels"]["words"]["source"] == ["a", "b", "c"]
+    np.testing.assert_allclose(weights_of(first["levels"]["words"]), MATRIX, atol=2e-5)
+    assert first["levels"]["words"]["maps"][0]["links"] == [0, 0, 1, 1, 2, 0]
+    assert first["gold"] == {"sure": [0, 0, 2, 1], "possible": [0, 0, 0, 1, 1, 1, 2, 1]}
+    assert (second["levels"]["words"]["source"], second["gold"]) == ([], None)
     assert page.texts["title"] == page.texts["h1"] == "A <title>"
     assert "prefers-color-scheme: dark" in text
     assert HEATMAP_CSS in text
+    assert "Of this page nothing had to go." in text
+    assert page.tags.count("script") == 2
 
 
 def test_any_word_is_harmless(tmp_path: Path) -> None:
@@ -121,11 +119,31 @@ def test_any_word_is_harmless(tmp_path: Path) -> None:
     text, page = page_of(tmp_path, [evil], title=EVIL[0], note=EVIL[1])
     assert page.tags == page_of(tmp_path, [harmless])[1].tags
     assert "onclick" not in {name for name, _ in page.attributes}
-    data = json.loads(page.texts["data"])
-    assert data[0]["source"][:8] == EVIL[:8]
-    assert data[0]["source"][8:] == ["\ufffdabc", "\ufffd"]
+    source = page_data(text)["pairs"][0]["levels"]["words"]["source"]
+    assert source[:8] == EVIL[:8]
+    assert source[8:] == ["\ufffdabc", "\ufffd"]
     assert "\u202e" not in text
     assert "\x00" not in text
+
+
+def test_the_same_pairs_give_the_same_bytes(tmp_path: Path) -> None:
+    assert page_of(tmp_path, [VIEW])[0] == page_of(tmp_path, [VIEW])[0]
+
+
+def test_a_page_keeps_within_its_limit_and_says_what_went(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    words = [[f"{side}{n}" for n in range(30)] for side in "st"]
+    pairs = (SentenceView(*words, rng.dirichlet(np.ones(30), size=30)) for _ in range(60))
+    path = tmp_path / "small.html"
+    reduced = write_view(path, pairs, limit=90_000)
+    assert 60_000 < path.stat().st_size <= 90_000
+    text = path.read_text()
+    kept = len(page_data(text)["pairs"])
+    assert reduced.endswith(f"the pairs after the first {kept} are left out")
+    assert f"To stay under 0.1 MB, {reduced}." in text
+    assert 5 < kept < 60
+    # The rest was never asked for.
+    assert len(list(pairs)) == 60 - kept - 1
 
 
 def test_labels_are_whole_up_to_a_length_and_isolated() -> None:
@@ -136,8 +154,8 @@ def test_labels_are_whole_up_to_a_length_and_isolated() -> None:
 
 
 def test_an_empty_view_is_still_a_page(tmp_path: Path) -> None:
-    _, page = page_of(tmp_path, [])
-    assert json.loads(page.texts["data"]) == []
+    text, _ = page_of(tmp_path, [])
+    assert page_data(text)["pairs"] == []
 
 
 def test_links_outside_the_sentence_are_refused() -> None:

@@ -1,12 +1,15 @@
 """A walk shows the model's own numbers, and notices when they are not."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from probes import EOS, foreign_model, subword_tokenizer
 from variants import ATTENTIVE, tiny_model
 
-from hf_seq2seq_attn.probing import walk_html, walk_page, walk_through, walkthrough
+from hf_seq2seq_attn.probing import AlignmentChoice, save_choice, walk_html, walk_page, walk_through, walkthrough
 from hf_seq2seq_attn.probing.attention_layers import find_attention_layers
 from hf_seq2seq_attn.probing.attention_parts import attention_parts
 from hf_seq2seq_attn.probing.attention_steps import attention_steps
@@ -201,3 +204,20 @@ def test_the_page_is_harmless_and_needs_nothing_from_outside() -> None:
         assert "http" not in page and "<b>cats" not in page and walk_html(walk) in page
         for step in ("Encode", "Query", "Score", "Softmax", "Context", "Fuse and predict"):
             assert f"<b>{step}" in page
+
+
+def test_without_a_place_the_walk_is_where_alignments_are_read(tmp_path: Path) -> None:
+    tokenizer = subword_tokenizer()
+
+    def place(model: Any, **asked: int) -> tuple[int, int]:
+        walk = walk_through(model, tokenizer, SOURCE, TARGET, row=1, **asked)
+        return walk.layer, walk.head
+
+    model = model_for(tokenizer, alignment_layer=0, alignment_heads=[2, 1])
+    assert [place(model), place(model, layer=-2), place(model, head=1)] == [(0, 2), (0, 2), (0, 1)]
+    # The config's heads are of its layer.
+    assert place(model, layer=1) == (1, 0)
+    model.save_pretrained(tmp_path)
+    save_choice(tmp_path, AlignmentChoice(((1, 1), (0, 0)), "input"))
+    saved = type(model).from_pretrained(tmp_path)
+    assert [place(saved), place(saved, layer=0), place(saved, head=1)] == [(1, 1), (0, 2), (0, 1)]

@@ -131,6 +131,19 @@ def test_a_run_without_scores_links_or_licence_has_no_empty_lines_for_them() -> 
     assert "probing" not in text
 
 
+def test_pairs_are_those_that_were_drawn_and_no_measure_stands_twice() -> None:
+    corpora = [{"kept": 100, "drawn": 31}, {"kept": 7, "drawn": 21}]
+    train = {"kept": 107, "drawn": 52, "blank": 0, "too_long": 0, "corpora": corpora}
+    scores = {"pairs": 3, "wer": 0.5, "per": 0.5, "exact_match": 0.25, "word_error_rate": 0.75}
+    text = card_text(metrics(data={"train": train}, dev=scores), recipe(), {"model_type": "marian"}, set())
+    assert "trained on 38 sentence pairs in" in text
+    assert "38 sentence pairs of 2 corpora" in text
+    assert [text.count(f"type: {name}\n") for name in ("wer", "per", "exact_match", "word_error_rate")] == [1] * 4
+    train["corpora"] = corpora[:1]
+    one = card_text(metrics(data={"train": train}), recipe(), {"model_type": "marian"}, set())
+    assert "31 sentence pairs of one corpus" in one
+
+
 def test_dev_and_test_stand_side_by_side() -> None:
     config = {"model_type": "marian"}
     text = card_text(metrics(dev={"pairs": 3, "chrf": 1.0}, test=SCORES), recipe(), config, pictures=set())

@@ -76,8 +76,13 @@ def test_fields_may_change_and_wrong_ones_are_refused(
     folder = saved(name)
     result = train(continuing(folder, "model.dropout=0.25", "training.max_steps=1"), tmp_path / "run", progress=False)
     assert result.model.config.dropout == 0.25
-    with pytest.raises(InputError, match=r"no field 'dropuot'; did you mean dropout\?"):
-        train(continuing(folder, "model.dropuot=0.25"), tmp_path / "other", progress=False)
+    for override, message in (
+        ("model.dropuot=0.25", r"no field 'dropuot'; did you mean dropout\?"),
+        ("model.dropout=much", "model section of the recipe: .*'dropout'"),
+        ("model.d_model=24", r"its weights have other shapes .* \(it has d_model\)"),
+    ):
+        with pytest.raises(InputError, match=message):
+            train(continuing(folder, override), tmp_path / "other", progress=False)
 
 
 @pytest.mark.parametrize("name", NAMES)

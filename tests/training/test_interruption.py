@@ -268,9 +268,12 @@ def test_another_recipe_or_other_files_are_refused_in_words(toy: Toy, tmp_path: 
 
 
 def test_overwrite_starts_anew(toy: Toy, unfinished: Path, caplog: pytest.LogCaptureFixture) -> None:
+    # Of heads that were chosen for the model that was here.
+    (unfinished / "alignment.json").write_text("{}")
     metrics = train(toy("training.seed=8"), unfinished, overwrite=True, progress=False).metrics
     assert "continued_from_step" not in metrics
     assert "2 checkpoint(s) of another run are deleted" in caplog.text
+    assert not (unfinished / "alignment.json").exists()
 
 
 def test_a_run_without_checkpoints_is_no_obstacle(toy: Toy, tmp_path: Path) -> None:

@@ -99,6 +99,12 @@ def test_clipping_bounds_each_step(train_toy: Run) -> None:
     assert moves[0] > 10 * moves[1]
 
 
+@pytest.mark.parametrize("every", [1, 50])
+def test_a_run_that_has_come_to_nan_ends_with_a_remedy(train_toy: Run, every: int) -> None:
+    with pytest.raises(InputError, match=r"step \d: the loss or the weights have become NaN or infinite; lower"):
+        train_toy("training.learning_rate=.inf", f"training.logging_steps={every}")
+
+
 SELECT = ["training.eval_strategy=steps", "training.eval_steps=3", "training.logging_steps=3"]
 
 
@@ -131,6 +137,14 @@ def test_the_dev_loss_is_a_mean_over_tokens_whatever_the_batches(train_toy: Run)
         for size in sizes
     ]
     assert losses == pytest.approx([losses[0]] * 3, abs=1e-5)
+
+
+def test_the_dev_loss_is_without_label_smoothing(train_toy: Run) -> None:
+    losses = [
+        train_toy("training.max_steps=0", f"training.label_smoothing_factor={factor}", train=20, dev=9)["dev"]["loss"]
+        for factor in (0.0, 0.3)
+    ]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
 
 
 def test_validation_changes_no_weight(train_toy: Run) -> None:
@@ -202,6 +216,11 @@ def test_tensorboard_that_is_not_there(train_toy: Run, monkeypatch: pytest.Monke
     monkeypatch.setattr("importlib.util.find_spec", lambda name, package=None: None)
     with pytest.raises(InputError, match=r"pip install 'hf-seq2seq-attn\[tensorboard\]'"):
         train_toy("training.report_to=tensorboard")
+
+
+def test_a_tracker_that_is_not_there(train_toy: Run) -> None:
+    with pytest.raises(InputError, match=r"report_to=trakcio: not installed, or not known; .*none"):
+        train_toy("training.report_to=trakcio")
 
 
 def test_an_interrupted_run_ends_with_the_same_mean(train_toy: Run, monkeypatch: pytest.MonkeyPatch) -> None:

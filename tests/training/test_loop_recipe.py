@@ -68,11 +68,20 @@ def test_sections_of_the_loop_are_read_and_written(path: Path, tmp_path: Path) -
         ("selection.average_of=mean", "choose one of last, best"),
         ("training.load_best_model_at_end=true", "is not set beside a selection section"),
         ("training.eval_strategy=no", "set training.eval_strategy=steps"),
+        ("training.save_strategy=no", "a selection is made among checkpoints; leave it out"),
+        ("training.save_strategy=epoch", r"checkpoints of validations \(training.eval_strategy=steps\); leave it out"),
+        ("training.generation_num_beams=8", "is not read beside a validation section; set validation.beams"),
+        ("training.per_device_train_batch_size=0", "training.per_device_train_batch_size=0: must be at least 1"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_stands(path: Path, override: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load_recipe(path, [override])
+
+
+def test_validation_needs_something_to_validate_on(path: Path) -> None:
+    with pytest.raises(InputError, match=r"loop\.yaml:10: training.eval_strategy=steps needs data.dev"):
+        load_recipe(path, ["data.dev=null", "validation=null", "selection=null"])
 
 
 def test_a_place_in_the_file_is_named(path: Path) -> None:

@@ -78,6 +78,7 @@ def test_saved_recipe_reads_back_equal(path: Path, tmp_path: Path) -> None:
         ("d_model: 16", "vocab_size: 16", 10, "model.vocab_size is not set here; it follows from the tokenizer"),
         ("d_model: 16", "init_from: x", 6, "brings its own tokenizer"),
         ("max_steps: 5", "output_dir: x", 14, "it is the -o of the command"),
+        ("max_steps: 5", "resume_from_checkpoint: x", 14, "goes on when the same command is given again"),
         ("model:\n", "model: [\n", 10, "not YAML"),
     ],
 )

@@ -91,6 +91,11 @@ def test_links_that_are_there_are_used_again_for_the_same_words_only(
 
     monkeypatch.setattr(room, "eflomal_links", counting)
     first, counts = statistical_links(sources, targets, tmp_path)
+    record = (tmp_path / "links.json").read_text()
+    with monkeypatch.context() as second_process:
+        second_process.setenv("RANK", "1")
+        assert statistical_links(sources, targets, tmp_path)[0] == first
+    assert (tmp_path / "links.json").read_text() == record, "only the first process writes"
     again, reused = statistical_links(sources, targets, tmp_path)
     assert made == [40]
     assert again == first

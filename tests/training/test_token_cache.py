@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from multilingual import marian_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq_attn.probing import Gold
@@ -61,6 +62,14 @@ def test_the_key_knows_all_that_decides_the_rows(toy_tokenizer: PreTrainedTokeni
     assert len(set(keys)) == len(variants)
     again = ParallelCorpus([list(words) for words in CORPUS.sources], CORPUS.targets, CORPUS.gold)
     assert cache_key(again, toy_tokenizer, 8, 8) == keys[0]
+
+
+def test_the_key_knows_what_was_added_to_a_tokenizer_in_python(tmp_path: Path) -> None:
+    tokenizer = marian_tokenizer(tmp_path)
+    assert not tokenizer.is_fast
+    key = cache_key(CORPUS, tokenizer, *LIMITS)
+    tokenizer.add_tokens(["ab"])
+    assert cache_key(CORPUS, tokenizer, *LIMITS) != key
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "record", "gone", "half"])
