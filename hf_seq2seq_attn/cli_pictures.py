@@ -137,8 +137,8 @@ def explain(
     if interactive and (form, updates) != (None, None):
         raise typer.BadParameter("--interactive writes HTML and learns by its buttons: leave out --format, --updates")
     if interactive:
-        chosen = {name: value for name, value in (("state", state), ("encoder", encoder)) if value is not None}
-        explain_interactively(**chosen, output=output, lang=lang)
+        start = {name: value for name, value in (("state", state), ("encoder", encoder)) if value is not None}
+        explain_interactively(**start, output=output, lang=lang)
     elif example:
         chosen = {name[2:]: value for name, value in given.items() if value is not None}
         explain_example(**chosen, output=output, form=form, lang=lang)  # type: ignore[arg-type]

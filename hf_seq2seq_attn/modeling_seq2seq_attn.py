@@ -40,7 +40,7 @@ class Seq2SeqAttnPreTrainedModel(PreTrainedModel):
         """Do what the library does, and name only those undividable modules that this model has: FSDP looks for all."""
         super().post_init()
         present = {type(module).__name__ for module in self.modules()}
-        self._no_split_modules = present.intersection(self._no_split_modules or ())
+        self._no_split_modules = [name for name in self._no_split_modules or () if name in present]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -69,7 +69,14 @@ from .playground import playground_page
 from .provenance import library_versions, model_record
 from .quality import LineQuality, by_rank, measure_quality
 from .saved_choice import CHOICE_FILE, AlignmentChoice, save_choice, saved_choice
-from .scaling import ScalingRow, draw_scaling, model_scaling, random_scaling
+from .scaling import (
+    SCALING_MEASURES,
+    ScalingRow,
+    draw_scaling,
+    draw_scaling_measure,
+    model_scaling,
+    random_scaling,
+)
 from .scores import AlignmentScore, alignment_error_rate, f_measure, score_links, soft_aer
 from .shared_metrics import aer_module_path
 from .sinks import SINKS, SinkReport, SinkTally, final_punctuation, sink_report
@@ -251,6 +258,8 @@ __all__ = [
     "random_scaling",
     "model_scaling",
     "draw_scaling",
+    "draw_scaling_measure",
+    "SCALING_MEASURES",
     "to_text",
     "to_markdown",
     "to_latex",

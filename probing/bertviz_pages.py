@@ -302,8 +302,9 @@ def _scripts() -> str:
         ModuleNotFoundError: a package that ships one is not installed.
     """
     texts = [(_folder_of(package) / file).read_text(encoding="utf-8") for package, file in _SCRIPTS]
-    # Inside a script element nothing may look like its end.
-    return "".join("<script>" + text.replace("</script", "<\\/script") + "</script>\n" for text in [*texts, _REQUIRE])
+    # Inside a script element nothing may look like its end, or like the start of a comment that hides the end.
+    safe = [text.replace("</script", "<\\/script").replace("<!--", "<\\!--") for text in [*texts, _REQUIRE]]
+    return "".join(f"<script>{text}</script>\n" for text in safe)
 
 
 def _folder_of(package: str) -> Path:

@@ -125,7 +125,7 @@ def pair_view(
 
     words, tokens = [], []
     for maps, about, layer, heads in chosen:
-        where = dict(layer=layer, heads=heads, specials=specials)
+        where: dict[str, Any] = dict(layer=layer, heads=heads, specials=specials)
         matrix = to_words(maps, **where).weights
         found = to_word_links(maps, **where, subwords=subwords, links=links)
         words.append(ViewedMap(matrix=matrix, links=found, **about))

@@ -64,8 +64,8 @@ PLAYGROUND_PHRASES: dict[str, dict[str, str]] = {
         ),
         "why": (
             "Why not love? The lesson's encoder outputs lie on a line, love between the other two, so a dot product "
-            "can never score it highest; learning may only move attention away from I. Additive scoring can, and so "
-            "can a dot product once an output leaves the line."
+            "can never score it highest, whatever the matrices learn. Additive scoring can, and so can a dot product "
+            "once an output leaves the line."
         ),
         "gradient": "gradient",
         "norm": "norm",
@@ -139,8 +139,8 @@ PLAYGROUND_PHRASES: dict[str, dict[str, str]] = {
             "损失按链式法则反向传播到各矩阵（加性评分时也到 v）；每一步从中减去学习率 × 梯度。走几步，看权重怎样移动。"
         ),
         "why": (
-            "为什么不是 love？课文的三个编码器输出在一条直线上，love 在另外两个之间，所以点积永远不会给它最高分；"
-            "学习只能把注意力从 I 移开。加性评分可以，某个输出离开这条直线后点积也可以。"
+            "为什么不是 love？课文的三个编码器输出在一条直线上，love 在另外两个之间，所以无论矩阵学到什么，点积都不会"
+            "给它最高分。加性评分可以；某个输出离开这条直线后，点积也可以。"
         ),
         "gradient": "梯度",
         "norm": "范数",

@@ -131,29 +131,53 @@ def _measure(scores: np.ndarray) -> tuple[float, float, float]:
     return float(scores.var(axis=1).mean()), float(entropy.mean()), float(gradient.mean())
 
 
+SCALING_MEASURES = {
+    "variance": "variance of scores",
+    "entropy": "entropy (share of uniform)",
+    "gradient": "softmax gradient",
+}
+
+
 def draw_scaling(rows: Sequence[ScalingRow], axes: Sequence[Any] | None = None) -> Any:
     """Draw variance, entropy and gradient against width, scaled and not; return the matplotlib figure.
 
     Args:
-        axes: three axes to draw on; None = a new figure.
+        axes: three axes to draw on; None = a new figure. One measure on axes of your own: `draw_scaling_measure`.
     """
     from matplotlib.figure import Figure
 
     if axes is None:
         axes = Figure(figsize=(10, 3.2), layout="constrained").subplots(1, 3)
-    titles = {"variance": "variance of scores", "entropy": "entropy (share of uniform)", "gradient": "softmax gradient"}
-    for ax, (name, title) in zip(axes, titles.items(), strict=True):
-        for scaled, style in ((False, "o--"), (True, "s-")):
-            line = [row for row in rows if row.scaled == scaled and row.source == "random"]
-            label = "divided by √d_k" if scaled else "as they are"
-            ax.plot([row.width for row in line], [getattr(row, name) for row in line], style, label=label)
-            trained = [row for row in rows if row.scaled == scaled and row.source != "random"]
-            if trained:
-                ax.plot(
-                    [row.width for row in trained], [getattr(row, name) for row in trained], "x" if scaled else "+",
-                    color="black", label="trained, " + label,
-                )  # fmt: skip
-        ax.set(xscale="log", xlabel="d_k", title=title, yscale="log" if name == "variance" else "linear")
-        ax.set_xscale("log", base=2)
+    for ax, name in zip(axes, SCALING_MEASURES, strict=True):
+        draw_scaling_measure(rows, name, ax)
     axes[0].legend(fontsize="small")
     return axes[0].figure
+
+
+def draw_scaling_measure(rows: Sequence[ScalingRow], name: str, ax: Any = None) -> Any:
+    """Draw one measure against width, scaled and not, and return the axes.
+
+    Args:
+        name: one of `SCALING_MEASURES`.
+        ax: axes to draw on; None makes a figure (`ax.figure`).
+
+    Raises:
+        ValueError: another name.
+    """
+    from matplotlib.figure import Figure
+
+    if name not in SCALING_MEASURES:
+        raise UnusableError(f"name is {name!r}; allowed are {', '.join(SCALING_MEASURES)}")
+    if ax is None:
+        ax = Figure(figsize=(3.6, 3.2), layout="constrained").add_subplot()
+    for scaled, style in ((False, "o--"), (True, "s-")):
+        line = [row for row in rows if row.scaled == scaled and row.source == "random"]
+        label = "divided by √d_k" if scaled else "as they are"
+        ax.plot([row.width for row in line], [getattr(row, name) for row in line], style, label=label)
+        trained = [row for row in rows if row.scaled == scaled and row.source != "random"]
+        if trained:
+            widths, values = [row.width for row in trained], [getattr(row, name) for row in trained]
+            ax.plot(widths, values, "x" if scaled else "+", color="black", label="trained, " + label)
+    ax.set(xlabel="d_k", title=SCALING_MEASURES[name], yscale="log" if name == "variance" else "linear")
+    ax.set_xscale("log", base=2)
+    return ax

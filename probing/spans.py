@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from hf_seq2seq_attn.errors import UnusableError
 
-from .attention_maps import AttentionMaps
+from .attention_maps import AttentionMaps, LayerChoice
 from .link_types import Link
 from .pieces import Piece, cut
 from .tokens import Sentence, Span, TokenizedText
@@ -124,7 +124,7 @@ def pieces_of_maps(
     *,
     links: str = "argmax",
     specials: str = "mask",
-    layer: int | None = None,
+    layer: LayerChoice = None,
     heads: Sequence[int] | None = None,
 ) -> PieceAlignment:
     """Read links between pieces off a model's maps; each token belongs to the piece that has most of its characters.

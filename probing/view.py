@@ -60,7 +60,7 @@ def write_view(
     legend = (
         f"<span>{legend_svg(kind)}{text}</span>" for kind, text in (_LEGEND if has_gold else _LEGEND_WITHOUT_GOLD)
     )
-    counted = f"{len(packer)} sentence pairs"
+    counted = f"{len(packer)} sentence pair{'' if len(packer) == 1 else 's'}"
     reduced = packer.reduced()
     page = _fill(
         files["view.html"],

@@ -64,7 +64,7 @@ def view_files(
             if output.suffix == PAGE_SUFFIX:
                 reduced = write_view(output, views, title=f"Attention of {model_name}", note=reading.note())
             else:
-                reduced = ""
+                reduced, reading.done = "", 1
                 _save_picture(output, next(views))
     remark(f"{output}: {reading.done} pairs; {reading.note()}")
     if reduced:
@@ -128,9 +128,10 @@ class _Reading:
         for maps, each_head, gold in zip(read, all_heads, pairs.gold, strict=True):
             if not self.fitted:
                 self.sinks.add(maps, layer="all")
+            yield pair_view(maps, each_head, gold=gold, name=name, **how)
+            # A pair that does not fit into the page is the last that is asked for.
             self.done += 1
             progress(self.done, len(pairs.sources))
-            yield pair_view(maps, each_head, gold=gold, name=name, **how)
 
 
 def _check_output(output: Path, bertviz: str | None, gold: Path | None) -> None:
@@ -167,7 +168,7 @@ def _write_bertviz(
     attentions = pair_attentions(
         model, tokenizer, pairs.sources[0], pairs.targets[0], align_with=align_with, **languages
     )
-    layers = None if layer in (None, "all") else [layer] if isinstance(layer, int) else list(layer or ())
+    layers = None if layer is None or isinstance(layer, str) else [layer] if isinstance(layer, int) else layer
     page = bertviz_page(attentions, view, layers=layers, heads=heads, title=f"Attention of {model_name}")
     write_atomically(output, [page.html])
     remark(f"{output}: {page.describe()}")

@@ -1,7 +1,8 @@
 """The worked example goes on: loss, gradients, and some updates of W_Q, W_K and W_V towards the true word.
 
-Why is it *I* that gets the most attention, and not *love*? Because nothing has been learnt yet. Each update here is one
-step of gradient descent on the cross-entropy with 喜, in the real modules, and the weights move.
+Each update is one step of gradient descent on the cross-entropy with 喜, in the real modules, and the weights move.
+Why is it *I* that gets the most attention, and not *love*? Under a dot product *love* cannot win here: its encoder
+output lies between the other two, and so does its score, whatever W_Q and W_K are. Additive scoring can lift it.
 """
 
 from collections.abc import Sequence
@@ -24,8 +25,11 @@ _PHRASES: dict[str, dict[str, str]] = {
         "title": "Learn",
         "text": (
             "Cross-entropy with {word} flows back through the output layer, fusion (concat), context and softmax into "
-            "the three matrices; each update takes {rate} times the gradient off them. Why not {love} at once? Nothing "
-            "has been learnt yet: with every update the weights move."
+            "the three matrices; each update takes {rate} times the gradient off them, and the weights move."
+        ),
+        "between": (
+            " Why not {love}? Its encoder output is {share} of the first and {rest} of the third, and so is its dot "
+            "product with any query: it can never be the highest, whatever is learnt. Additive scoring can lift it."
         ),
         "update": "update",
         "loss": "loss",
@@ -36,7 +40,11 @@ _PHRASES: dict[str, dict[str, str]] = {
         "title": "学习",
         "text": (
             "以 {word} 为真实词的交叉熵经输出层、融合（拼接）、上下文和 softmax 反向传播到三个矩阵；每次更新减去梯度的 "
-            "{rate} 倍。为什么一开始不是 {love}？因为还没有学习：每次更新后权重都会移动。"
+            "{rate} 倍，权重随之移动。"
+        ),
+        "between": (
+            "为什么不是 {love}？它的编码器输出等于第一个的 {share} 加第三个的 {rest}，它与任何查询的点积也是如此："
+            "无论怎样学习都不会最高。加性评分则可以。"
         ),
         "update": "更新",
         "loss": "损失",
@@ -54,6 +62,8 @@ class WorkedUpdates:
         losses: (U + 1,) cross-entropy with 喜. probabilities: (U + 1,) p(喜).
         weights: (U + 1, 3) attention over the source words.
         gradients: (U + 1, 3, 2, 2) of W_Q, W_K, W_V. matrices: (U + 1, 3, 2, 2) themselves; x W as in the lesson.
+        share: of the first encoder output in the second, where that lies on the way from the first to the third: then
+            its key, and its score under any query, lie between theirs too. None elsewhere.
     """
 
     losses: np.ndarray
@@ -61,6 +71,7 @@ class WorkedUpdates:
     weights: np.ndarray
     gradients: np.ndarray
     matrices: np.ndarray
+    share: float | None
 
     def as_dict(self) -> dict[str, Any]:
         """Return all numbers as plain JSON values."""
@@ -95,7 +106,23 @@ def worked_updates(
         with torch.no_grad():
             for matrix, slope in zip(learnt, slopes, strict=True):
                 matrix -= learning_rate * slope
-    return WorkedUpdates(*(np.array(each) for each in (losses, probabilities, weights, gradients, matrices)))
+    return WorkedUpdates(
+        losses=np.array(losses),
+        probabilities=np.array(probabilities),
+        weights=np.array(weights),
+        gradients=np.array(gradients),
+        matrices=np.array(matrices),
+        share=_share_of_first(np.array(encoder, dtype=float)),
+    )
+
+
+def _share_of_first(encoder: np.ndarray) -> float | None:
+    """Return t with h_2 = t h_1 + (1 - t) h_3 and 0 <= t <= 1, or None where there is none."""
+    first, second, third = encoder
+    way = first - third
+    share = float((second - third) @ way / (way @ way)) if way.any() else 0.0
+    on_it = np.allclose(third + share * way, second, atol=1e-9)
+    return share if on_it and 0 <= share <= 1 else None
 
 
 def update_steps(learning: WorkedUpdates, lang: str = "en") -> list[Step]:
@@ -110,7 +137,10 @@ def update_steps(learning: WorkedUpdates, lang: str = "en") -> list[Step]:
     ]
     header = [say["update"], say["loss"], f"p({TARGET[STEP]})", *(Token(f"a({word})") for word in SOURCE),
               say["gradients"]]  # fmt: skip
-    text = fill(say["text"], word=Token(TARGET[STEP]), love=Token(SOURCE[1]), rate=f"{LEARNING_RATE:g}")
+    text = fill(say["text"], word=Token(TARGET[STEP]), rate=f"{LEARNING_RATE:g}")
+    if learning.share is not None:
+        parts = {"share": f"{learning.share:.0%}", "rest": f"{1 - learning.share:.0%}"}
+        text += fill(say["between"], love=Token(SOURCE[1]), **parts)
     q, k, v = (
         formula("[" + ", ".join(vector(row, 3).plain for row in matrix) + "]") for matrix in learning.matrices[-1]
     )

@@ -373,7 +373,7 @@ def _write_run(
     example = choose_example(shown)
     metrics["example"] = {"source": " ".join(shown.sources[example]), "target": " ".join(shown.targets[example])}
     write_metrics(run_dir / METRICS_FILE, metrics)
-    draw_curve(metrics["history"], run_dir / CURVE_FILE)
+    draw_curve(metrics["history"], run_dir / CURVE_FILE, trainer.args.label_smoothing_factor)
     if getattr(model.config, "cross_attention_type", None) != "none":
         draw_attention(model, tokenizer, shown, run_dir / ATTENTION_FILE)
     write_card(run_dir)

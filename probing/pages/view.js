@@ -2,6 +2,7 @@
 
 async function show(keepSize = false) {
   const pair = data.pairs[state.pair];
+  if (!window.DecompressionStream) byId("readout").textContent = "This browser is too old for the page: no maps.";
   byId("blank").hidden = Boolean(pair && pair.levels.words.source.length && pair.levels.words.target.length);
   stage.hidden = !byId("blank").hidden;
   if (!pair) return;

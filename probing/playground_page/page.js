@@ -181,12 +181,12 @@ function edited(field) {
   show();
 }
 
-// The field shows six decimals of a learnt number; the number itself stays whole until somebody types over it.
+// A field shows three decimals of what can be learnt; the number itself stays whole until somebody types over it.
 function refill() {
   wrong.clear();
   for (const field of fields) {
     const value = valueAt(pathOf(field));
-    field.value = String(Number(value.toFixed(6)));
+    field.value = String(/^(W_|v)/.test(field.dataset.path) ? Number(value.toFixed(3)) : value);
     field.title = String(value);
     field.setAttribute("aria-invalid", "false");
   }

@@ -17,7 +17,7 @@ from hf_seq2seq_attn.probing import Gold, worked_example
 from hf_seq2seq_attn.probing.worked_example import ENCODER
 
 FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
-NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+NOTEBOOKS = sorted(FOLDER.glob("[0-9]*.ipynb"))
 PICTURES = {"1_attention_by_hand": 1, "2_train_and_look": 1, "3_any_model_alignment": 2}
 SAID = {
     "1_attention_by_hand": "4. Softmax 归一化",

@@ -347,7 +347,8 @@ def test_the_button_takes_steps_of_gradient_descent(tmp_path: Path) -> None:
         """
         const seen = { said: text("step"), gradients: cells("gradients") };
         byId("step").click(); byId("step").click();
-        seen.two = { history: cells("history"), matrix: [byId("W_V-0-0").value, byId("W_V-0-1").value] };
+        seen.two = { history: cells("history"), matrix: [byId("W_V-0-0").title, byId("W_V-0-1").title],
+          field: byId("W_V-0-0").value };
         byId("undo").click(); seen.one = cells("history");
         byId("steps").click(); byId("steps").click(); seen.many = cells("history");
         byId("reset").click();
@@ -375,6 +376,7 @@ def test_the_button_takes_steps_of_gradient_descent(tmp_path: Path) -> None:
 
     assert seen["two"]["history"] == lines([0, 1, 2]) and seen["one"] == lines([0, 1])
     np.testing.assert_allclose([float(value) for value in seen["two"]["matrix"]], learning.matrices[2, 2, 0], atol=1e-5)
+    assert seen["two"]["field"] == f"{learning.matrices[2, 2, 0, 0]:.3f}".rstrip("0")
     assert seen["many"] == lines([0, *range(11, 22)])
     assert "beyond 1000000" in seen["far"].pop("said")
     assert seen["far"] == {"button": "One step towards 我", "matrix": "1", "history": 1}

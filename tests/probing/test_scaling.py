@@ -5,7 +5,7 @@ import pytest
 from probes import foreign_model, subword_tokenizer
 from variants import tiny_model
 
-from hf_seq2seq_attn.probing import draw_scaling, model_scaling, random_scaling
+from hf_seq2seq_attn.probing import draw_scaling, draw_scaling_measure, model_scaling, random_scaling
 from hf_seq2seq_attn.probing.scaling import _measure
 
 SOURCES = ["the cats love today.", "I love cats", ""]
@@ -72,3 +72,15 @@ def test_a_prefix_is_read_too_and_unknown_modules_are_refused(monkeypatch: pytes
     monkeypatch.setattr("hf_seq2seq_attn.probing.attention_parts.find_attention_layers", lambda model: [])
     with pytest.raises(ValueError, match="no module of a known name"):
         model_scaling(model, tokenizer, SOURCES, TARGETS)
+
+
+def test_one_measure_on_axes_of_one_s_own() -> None:
+    from matplotlib.figure import Figure
+
+    rows = random_scaling(widths=(4, 16), queries=50)
+    ax = Figure().add_subplot()
+    assert draw_scaling_measure(rows, "entropy", ax) is ax
+    assert [list(line.get_xdata()) for line in ax.lines] == [[4, 16], [4, 16]]
+    assert draw_scaling_measure(rows, "variance").get_yscale() == "log"
+    with pytest.raises(ValueError, match="name is 'sum'; allowed are variance, entropy, gradient"):
+        draw_scaling_measure(rows, "sum")

@@ -37,8 +37,26 @@ def test_it_starts_from_the_example_and_the_weights_are_seen_to_move() -> None:
     assert (np.diff(attention_to_i) < 0).all() and (np.diff(attention_to_love) > 0).all()
 
 
-@pytest.mark.parametrize(("lang", "words"), [("en", "Why not love"), ("zh", "为什么一开始不是 love")])
+@pytest.mark.parametrize(
+    ("lang", "words"),
+    [("en", "Why not love? Its encoder output is 25% of the first and 75%"), ("zh", "为什么不是 love")],
+)
 def test_the_text_says_what_moved(lang: str, words: str) -> None:
     learning = worked_updates(updates=2)
-    text = to_text((), update_steps(learning, lang))
+    text = " ".join(to_text((), update_steps(learning, lang)).split())
     assert words in text and f"{learning.losses[2]:.3f}" in text and f"{learning.matrices[2, 2, 0, 0]:.3f}" in text
+
+
+def test_love_is_explained_only_where_it_lies_between_the_others() -> None:
+    elsewhere = worked_updates(encoder=((0.9, 0.1), (0.3, 0.9), (0.1, 0.9)), updates=1)
+    assert elsewhere.share is None and "Why not" not in to_text((), update_steps(elsewhere))
+    assert worked_updates(encoder=((1, 1), (1, 1), (1, 1)), updates=0).share == 0
+
+
+def test_what_lies_between_never_scores_highest() -> None:
+    """The claim of the text, over drawn matrices."""
+    draw = np.random.default_rng(1)
+    encoder = np.array(ENCODER)
+    for _ in range(200):
+        scores = encoder @ draw.normal(size=(2, 2)) @ (np.array(STATE) @ draw.normal(size=(2, 2)))
+        assert scores[1] <= max(scores[0], scores[2]) + 1e-12
