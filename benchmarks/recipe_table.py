@@ -1,7 +1,7 @@
 """Print the table of the shipped recipes' runs, from their metrics files in `benchmarks/results/recipes`.
 
-    python benchmarks/recipe_table.py            # the table
-    python benchmarks/recipe_table.py RUN_DIR    # take a finished run's metrics and curve in first
+python benchmarks/recipe_table.py            # the table
+python benchmarks/recipe_table.py RUN_DIR    # take a finished run's metrics and curve in first
 """
 
 import shutil
