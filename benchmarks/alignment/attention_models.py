@@ -64,7 +64,7 @@ def measure(data: Path, gold_set: GoldSet, name: str, work: Path) -> dict[str, A
         ]
         run("sweep", folder / "forward", *parts[0], "--test", *parts[1], "--reverse-model", folder / "reverse",
             "-o", swept)  # fmt: skip
-    result = json.loads(swept.read_text(encoding="utf-8"))
+    result = summary(json.loads(swept.read_text(encoding="utf-8")))
     metrics = {direction: read_metrics(folder / direction / "metrics.json") for direction in directions}
     return {
         "seconds": {direction: each["seconds"] for direction, each in metrics.items()},
@@ -73,6 +73,17 @@ def measure(data: Path, gold_set: GoldSet, name: str, work: Path) -> dict[str, A
         "test_chrf": {direction: each["test"]["chrf"] for direction, each in metrics.items()},
         "sweep": result,
     }
+
+
+def summary(swept: dict[str, Any], best: int = 20) -> dict[str, Any]:
+    """Return a sweep without most of its points: the best ones, and the best AER on dev for each value of a choice."""
+    points = swept["points"]
+    by_choice: dict[str, dict[str, float]] = {}
+    for name in ("align_with", "weights", "specials", "layer", "subwords", "links", "symmetrize", "combine"):
+        for point in points:
+            # Best first, so that the first of a value is its best.
+            by_choice.setdefault(name, {}).setdefault(str(point[name]), round(point["aer"], 4))
+    return {**swept, "points": points[:best], "tried": len(points), "best_by_choice": by_choice}
 
 
 def train(folder: Path, recipe: list[str], sides: tuple[str, str], output: Path, *, words: bool) -> None:
