@@ -17,9 +17,10 @@ from gold_sets import SETS, GoldSet
 
 from hf_seq2seq_attn.training.run_record import hardware, read_metrics, versions, write_metrics
 
-COMMON = ["training.max_steps=1500", "training.per_device_train_batch_size=32", "training.logging_steps=100"]
+COMMON = ["training.per_device_train_batch_size=32", "training.logging_steps=100"]
 COMMON += ["training.label_smoothing_factor=0.1", "data.max_source_length=120", "data.max_target_length=120"]
-WORDS = ["tokenizer.kind=word", "tokenizer.separate=true", "tokenizer.vocab_size=200"]
+SENTENCES = ["training.max_steps=1000"]
+WORDS = ["training.max_steps=1500", "tokenizer.kind=word", "tokenizer.separate=true", "tokenizer.vocab_size=200"]
 MODELS: dict[str, list[str]] = {
     "gru-additive": [
         "bahdanau2015", "model.attend_with=current_state", "model.d_model=128", "model.dropout=0.1",
@@ -37,11 +38,11 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="the folder that holds the sets")
     parser.add_argument("-w", "--work", type=Path, required=True, help="where models and sweeps go")
     parser.add_argument("-o", "--output", type=Path, required=True, help="where attention_models_SET.json go")
-    parser.add_argument("--only", help="only the sets whose name contains this")
+    parser.add_argument("--only", nargs="+", help="only the sets of these names")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     arguments = parser.parse_args()
     for gold_set in SETS:
-        if "train" in gold_set.parts and (arguments.only is None or arguments.only in gold_set.name):
+        if "train" in gold_set.parts and (arguments.only is None or gold_set.name in arguments.only):
             measured = {name: measure(arguments.data, gold_set, name, arguments.work) for name in arguments.models}
             record = {"set": gold_set.name, "models": measured, "versions": versions(), "hardware": hardware()}
             arguments.output.mkdir(parents=True, exist_ok=True)
@@ -92,7 +93,7 @@ def train(folder: Path, recipe: list[str], sides: tuple[str, str], output: Path,
         for part in ("train", "dev", "test")
         for end, side in zip(("source", "target"), sides, strict=True)
     ]
-    run("train", *recipe, *COMMON, *(WORDS if words else []), *files, "-o", output)
+    run("train", *recipe, *COMMON, *(WORDS if words else SENTENCES), *files, "-o", output)
 
 
 def run(*words: object) -> None:
