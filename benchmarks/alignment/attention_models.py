@@ -15,6 +15,7 @@ from typing import Any
 
 from gold_sets import SETS, GoldSet
 
+from hf_seq2seq_attn.text_files import read_lines
 from hf_seq2seq_attn.training.run_record import hardware, read_metrics, versions, write_metrics
 
 COMMON = ["training.per_device_train_batch_size=32", "training.logging_steps=100"]
@@ -59,10 +60,10 @@ def measure(data: Path, gold_set: GoldSet, name: str, work: Path) -> dict[str, A
             train(data / gold_set.folder, MODELS[name], sides, folder / direction, words="nettalk" in gold_set.name)
     swept = folder / "sweep.json"
     if not swept.exists():
-        parts = [
-            [f"{data / gold_set.folder / part}.{suffix}" for suffix in (gold_set.source, gold_set.target, "align")]
-            for part in ("dev", "test")
-        ]
+        suffixes = (gold_set.source, gold_set.target, "align")
+        test = [data / gold_set.folder / f"test.{suffix}" for suffix in suffixes]
+        dev = [data / gold_set.folder / f"dev.{suffix}" for suffix in suffixes]
+        parts = (without_pairs_of(test, dev, folder), test)
         run("sweep", folder / "forward", *parts[0], "--test", *parts[1], "--reverse-model", folder / "reverse",
             "-o", swept)  # fmt: skip
     result = summary(json.loads(swept.read_text(encoding="utf-8")))
@@ -85,6 +86,17 @@ def summary(swept: dict[str, Any], best: int = 20) -> dict[str, Any]:
             # Best first, so that the first of a value is its best.
             by_choice.setdefault(name, {}).setdefault(str(point[name]), round(point["aer"], 4))
     return {**swept, "points": points[:best], "tried": len(points), "best_by_choice": by_choice}
+
+
+def without_pairs_of(test: list[Path], dev: list[Path], folder: Path) -> list[Path]:
+    """Write the dev files without the pairs that are in test too (a Bible repeats formulas); return their paths."""
+    lines = [read_lines(path) for path in dev]
+    known = set(zip(*(read_lines(path) for path in test[:2]), strict=True))
+    kept = [row for row in zip(*lines, strict=True) if row[:2] not in known]
+    paths = [folder / path.name for path in dev]
+    for column, path in enumerate(paths):
+        path.write_text("".join(row[column] + "\n" for row in kept), encoding="utf-8")
+    return paths
 
 
 def train(folder: Path, recipe: list[str], sides: tuple[str, str], output: Path, *, words: bool) -> None:
