@@ -1,7 +1,7 @@
 """Print the table of the shipped recipes' runs, from their metrics files in `benchmarks/results/recipes`.
 
 python benchmarks/recipe_table.py            # the table
-python benchmarks/recipe_table.py RUN_DIR    # take a finished run's metrics and curve in first
+python benchmarks/recipe_table.py RUN_DIR    # take a finished run's metrics, curve and recipe in first
 """
 
 import shutil
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hf_seq2seq_attn.training.run_record import CURVE_FILE, METRICS_FILE, read_metrics
+from hf_seq2seq_attn.training.run_record import CURVE_FILE, METRICS_FILE, RECIPE_FILE, read_metrics
 
 RESULTS = Path(__file__).parent / "results" / "recipes"
 SHOWN = {
@@ -22,7 +22,7 @@ def main() -> None:
     for folder in map(Path, sys.argv[1:]):
         target = RESULTS / read_metrics(folder / METRICS_FILE)["name"]
         target.mkdir(parents=True, exist_ok=True)
-        for name in (METRICS_FILE, CURVE_FILE):
+        for name in (METRICS_FILE, CURVE_FILE, RECIPE_FILE):
             shutil.copyfile(folder / name, target / name)
     print("| " + " | ".join(COLUMNS) + " |")
     print("|" + "---|" * len(COLUMNS))
