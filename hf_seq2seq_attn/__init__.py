@@ -13,6 +13,7 @@ from .modeling_seq2seq_attn import (
     Seq2SeqAttnModel,
     Seq2SeqAttnPreTrainedModel,
 )
+from .plain_forms import plain_forms
 from .recurrent_cache import RecurrentCache
 
 __version__ = "0.1.0"
@@ -35,4 +36,5 @@ __all__ = [
     "Seq2SeqAttnForConditionalGeneration",
     "Seq2SeqAttnModel",
     "Seq2SeqAttnPreTrainedModel",
+    "plain_forms",
 ]

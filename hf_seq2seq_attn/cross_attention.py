@@ -9,13 +9,16 @@ Notation of the whole model room:
 """
 
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from transformers.utils.import_utils import is_tracing
+
+from .additive_scores import additive_scores
+from .additive_scores import additive_scores_reference as additive_scores_reference
+from .plain_forms import takes_fast_path
 
 
 class Memory(NamedTuple):
@@ -42,7 +45,8 @@ class Attention(nn.Module):
             head only): the values are the states themselves, V = h, as in Bahdanau et al. 2015, eq. 5.
         null_key: Add a learned key and value that mean "no source position".
         dropout: On the weights that sum the values; the weights returned are those before dropout.
-        config: Its `_attn_implementation` "eager" switches off the fused kernel where there is one.
+        config: Its `_attn_implementation` says whether scaled dot product may use a fused kernel: `sdpa` (also the
+            default) where that is faster, see `fused_is_faster`; `eager` never.
     """
 
     def __init__(
@@ -111,26 +115,32 @@ class Attention(nn.Module):
         """
         queries = self._split(self.q_proj(query))
         weights = None
-        if not output_weights and self._has_fused_kernel():
-            context = self._fused_context(queries, memory)
+        readable, reads = memory.readable, rows_that_read(memory.readable)
+        if not output_weights and self._takes_fused_kernel(queries, memory.keys):
+            context = self._fused_context(queries, memory, reads)
         else:
-            weights = weigh(self.score(queries, memory.keys), memory.readable)
+            weights = softmax_over(self.score(queries, memory.keys), readable)
+            if output_weights and reads is not None:
+                weights = weights.masked_fill(~reads, 0.0)
             dropped = F.dropout(weights, self.dropout, self.training)
-            context = dropped.to(memory.values.dtype) @ memory.values
+            context = self._sum_values(dropped, memory.values)
         context = context.transpose(1, 2).flatten(2)
         if self.out_proj is not None:
             context = self.out_proj(context)
-            if memory.readable is not None:
-                # The output bias must not stand in for a context where there was nothing to read.
-                context = context * _has_something_to_read(memory.readable).any(1).to(context.dtype)
+        if reads is not None:
+            # Nor must the output bias stand in for a context where there was nothing to read.
+            context = context * reads.any(1).to(context.dtype)
         if not output_weights or weights is None:
             return context, None
         return context, weights if self.null_key is None else weights[..., 1:]
 
-    def _has_fused_kernel(self) -> bool:
+    def _sum_values(self, weights: Tensor, values: Tensor) -> Tensor:
+        return weights.to(values.dtype) @ values
+
+    def _takes_fused_kernel(self, queries: Tensor, keys: Tensor) -> bool:
         return False
 
-    def _fused_context(self, queries: Tensor, memory: Memory) -> Tensor:
+    def _fused_context(self, queries: Tensor, memory: Memory, reads: Tensor | None) -> Tensor:
         raise NotImplementedError
 
     def _split(self, projected: Tensor) -> Tensor:
@@ -154,22 +164,23 @@ class ScaledDotProductAttention(Attention):
         """Return q.k / sqrt(d_k)."""
         return (queries * self.scale) @ keys.transpose(-1, -2)
 
-    def _has_fused_kernel(self) -> bool:
-        return getattr(self.config, "_attn_implementation", "eager") == "sdpa"
+    def _takes_fused_kernel(self, queries: Tensor, keys: Tensor) -> bool:
+        allowed = getattr(self.config, "_attn_implementation", "eager") == "sdpa"
+        return allowed and fused_is_faster(queries, keys, self.training)
 
-    def _fused_context(self, queries: Tensor, memory: Memory) -> Tensor:
-        context = F.scaled_dot_product_attention(
+    def _fused_context(self, queries: Tensor, memory: Memory, reads: Tensor | None) -> Tensor:
+        mask = memory.readable
+        if mask is not None and reads is not None:
+            # What a kernel returns for a row with nothing to read differs from device to device, NaN among it.
+            mask = mask | ~reads
+        return F.scaled_dot_product_attention(
             queries,
             memory.keys,
             memory.values,
-            attn_mask=memory.readable,
+            attn_mask=mask,
             dropout_p=self.dropout if self.training else 0.0,
             scale=self.scale,
         )
-        if memory.readable is None:
-            return context
-        # What a kernel returns for a row with nothing to read differs from device to device.
-        return torch.where(_has_something_to_read(memory.readable), context, 0.0)
 
 
 class AdditiveAttention(Attention):
@@ -188,82 +199,58 @@ class AdditiveAttention(Attention):
         return additive_scores(queries, keys, self.score_vector)
 
 
-def additive_scores_reference(queries: Tensor, keys: Tensor, score_vector: Tensor) -> Tensor:
-    """Return v . tanh(q + k), (B, H, T, S), for queries (B, H, T, W), keys (B, H, S, W), score_vector (H, W).
+def fused_is_faster(queries: Tensor, keys: Tensor, training: bool) -> bool:
+    """Tell whether `F.scaled_dot_product_attention` beats the formula for queries (B, H, T, W) and keys (B, H, S, W).
 
-    The formula as it stands; it holds B x H x T x S x W numbers, and autograd keeps them.
+    It does everywhere but on a CPU where a gradient is wanted and the sequences are short, since there its backward
+    pass is slow. Forward and backward of the fused kernel took, against the formula as it stands here (torch 2.13, one
+    thread of an AMD EPYC with AVX512_BF16, padding mask):
+
+        T x S     bfloat16, W 32 / 64     float32, W 16 / 32 / 64
+        20 x 20        8.6 / 6.8               1.3 / 1.2-1.3 / 0.8
+        32 x 32                                0.9 / 0.9 / 0.7
+        64 x 64              2.5               0.5 / 0.8 / 0.7
+        128 x 128            2.8                          0.8
+        192 x 192            1.8
+        256 x 256            1.0-1.1                      0.6
+        512 x 512            0.6                          0.6
+
+    In float16 it is 0.6 to 0.9 everywhere. Both give the same function; `attn_implementation="eager"` or asking for
+    the weights always takes the formula.
     """
-    hidden = torch.tanh(queries[:, :, :, None] + keys[:, :, None])
-    return (hidden * score_vector[:, None, None]).sum(-1)
-
-
-def additive_scores(queries: Tensor, keys: Tensor, score_vector: Tensor) -> Tensor:
-    """Return what `additive_scores_reference` returns, in float32 or better, without holding all of tanh(q + k).
-
-    A few target rows at a time go through one buffer that fits the processor's cache, and the backward pass computes
-    them anew. It cannot be differentiated twice.
-    """
-    dtype = torch.promote_types(queries.dtype, torch.float32)
-    queries, keys, score_vector = queries.to(dtype), keys.to(dtype), score_vector.to(dtype)
-    with torch.autocast(queries.device.type, enabled=False):
-        if torch.compiler.is_compiling():
-            return additive_scores_reference(queries, keys, score_vector)
-        return _AdditiveScores.apply(queries, keys, score_vector)
-
-
-class _AdditiveScores(torch.autograd.Function):
-    """Additive scores by blocks of rows; with h = tanh(q + k) and e = h . v: de/dq = de/dk = v (1 - h^2), de/dv = h."""
-
-    # Numbers in the buffer: 4 MiB on a CPU; on other devices few, large blocks.
-    BUFFER = 2**20
-    BUFFER_OF_ACCELERATORS = 2**26
-
-    @staticmethod
-    def forward(ctx: Any, queries: Tensor, keys: Tensor, score_vector: Tensor) -> Tensor:
-        ctx.save_for_backward(queries, keys, score_vector)
-        scores = queries.new_empty(*queries.shape[:3], keys.shape[2])
-        for rows, hidden in _AdditiveScores._blocks(queries, keys):
-            scores[:, :, rows] = (hidden.flatten(2, 3) @ score_vector[:, :, None]).view(scores[:, :, rows].shape)
-        return scores
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        queries, keys, score_vector = ctx.saved_tensors
-        of_queries, of_keys = torch.empty_like(queries), torch.zeros_like(keys)
-        of_vector = torch.zeros_like(score_vector)
-        for rows, hidden in _AdditiveScores._blocks(queries, keys):
-            block = gradient[:, :, rows]
-            of_vector += torch.einsum("bhts,bhtsw->hw", block, hidden)
-            slope = hidden.square_().neg_().add_(1).mul_(block[..., None])
-            of_queries[:, :, rows] = slope.sum(3)
-            of_keys += slope.sum(2)
-        return of_queries * score_vector[:, None], of_keys * score_vector[:, None], of_vector
-
-    @staticmethod
-    def _blocks(queries: Tensor, keys: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Yield slices of rows and tanh(q + k) of them, (B, H, rows, S, W), each in the same buffer."""
-        (batch, heads, length, width), positions = queries.shape, keys.shape[2]
-        limit = _AdditiveScores.BUFFER if queries.is_cpu else _AdditiveScores.BUFFER_OF_ACCELERATORS
-        step = max(1, min(length, limit // max(1, batch * heads * positions * width)))
-        buffer = queries.new_empty(batch, heads, step, positions, width)
-        for start in range(0, length, step):
-            rows = slice(start, min(start + step, length))
-            part = queries[:, :, rows, None]
-            hidden = buffer if part.shape[2] == step else torch.empty_like(buffer[:, :, : part.shape[2]])
-            torch.add(part, keys[:, :, None], out=hidden)
-            yield rows, hidden.tanh_()
+    if torch.compiler.is_compiling():
+        return True
+    if not takes_fast_path():
+        return False
+    if not queries.is_cpu or not (training or (torch.is_grad_enabled() and queries.requires_grad)):
+        return True
+    pairs = queries.shape[2] * keys.shape[2]
+    if queries.dtype == torch.bfloat16:
+        return pairs > 192 * 192
+    return queries.dtype != torch.float32 or queries.shape[3] > 32 or pairs > 25 * 25
 
 
 def weigh(scores: Tensor, readable: Tensor | None) -> Tensor:
     """Turn scores (B, H, T, S) into weights: softmax in float32 over the readable positions, exactly 0 elsewhere."""
-    scores = scores.float()
+    weights, reads = softmax_over(scores, readable), rows_that_read(readable)
+    return weights if reads is None else weights.masked_fill(~reads, 0.0)
+
+
+def softmax_over(scores: Tensor, readable: Tensor | None) -> Tensor:
+    """Return what `weigh` does, but uniform rows where there is nothing to read."""
     if readable is None:
-        return torch.softmax(scores, dim=-1)
-    weights = torch.softmax(scores.masked_fill(~readable, torch.finfo(scores.dtype).min), dim=-1)
-    # Softmax leaves a row with nothing to read uniform; it must be all 0.
-    return weights.masked_fill(~readable, 0.0)
+        return torch.softmax(scores.float(), dim=-1)
+    # Added, not filled in: addition needs no work in the backward pass.
+    unread = torch.where(readable, 0.0, torch.finfo(torch.float32).min)
+    return torch.softmax(scores.float() + unread, dim=-1)
 
 
-def _has_something_to_read(readable: Tensor) -> Tensor:
-    return readable.any(dim=-1, keepdim=True)
+def rows_that_read(readable: Tensor | None) -> Tensor | None:
+    """Return bool (B or 1, 1, T or 1, 1): which rows have something to read; None where that is known to be all.
+
+    On a CPU it is looked up; elsewhere looking would wait for the device, and in a traced graph it cannot be.
+    """
+    if readable is None:
+        return None
+    reads = readable.any(dim=-1, keepdim=True)
+    return None if reads.is_cpu and not is_tracing(reads) and bool(reads.all()) else reads

@@ -1,6 +1,7 @@
 """The models as Hugging Face knows them: base class, encoder-decoder, and the one that generates."""
 
 import copy
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -9,15 +10,21 @@ from torch import Tensor, nn
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import EncoderDecoderCache, StaticCache
+from transformers.generation.logits_process import LogitsProcessorList
+from transformers.generation.stopping_criteria import StoppingCriteriaList
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.utils import can_return_tuple
 from transformers.utils.deprecation import deprecate_kwarg
 
 from .configuration_seq2seq_attn import Seq2SeqAttnConfig
 from .cross_attention import AdditiveAttention, Attention, ScaledDotProductAttention
+from .fast_beams import beam_search
+from .fast_generation import covers, greedy_search
+from .plain_forms import is_bare, takes_fast_path
 from .recurrent import FixedContext, RecurrentDecoder, RecurrentEncoder
 from .recurrent_cache import RecurrentCache, check_cache
 from .transformer import TransformerDecoder, TransformerEncoder
+from .vocabulary_loss import vocabulary_loss
 
 
 class Seq2SeqAttnPreTrainedModel(PreTrainedModel):
@@ -194,6 +201,9 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
 
     # The Trainer passes `num_items_in_batch` and leaves the division to us.
     accepts_loss_kwargs = True
+    # Let `generate()` use our own loops where their result is the library's; False, also on one model, always uses the
+    # library's.
+    fast_generation = True
     # Some models of this class are, so who asks the class must not count on rolling back; each model says for itself.
     _is_stateful = True
 
@@ -235,6 +245,8 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        smoothing: float = 0.0,
+        skip_logits: bool | None = None,
     ) -> Seq2SeqLMOutput:
         """Score the next token at every decoder position; with labels, give the loss too.
 
@@ -242,6 +254,9 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
             labels: (B, T) the tokens to predict, -100 = not counted; without decoder inputs, these are made from them.
             num_items_in_batch: What the summed loss is divided by (labels over all accumulation steps); None = the
                 number of labels that count here. Without any that counts the loss is 0.
+            smoothing: Share of each label's weight that is spread over the whole vocabulary.
+            skip_logits: Give the loss alone (`logits` is None), without ever holding the scores of all positions and
+                tokens. None = while training with labels.
 
             The others as in `Seq2SeqAttnModel.forward`.
 
@@ -266,9 +281,14 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
             output_hidden_states=output_hidden_states,
             return_dict=True,
         )
-        logits = self.lm_head(outputs.last_hidden_state)
+        states = outputs.last_hidden_state
+        skip_logits = (self.training if skip_logits is None else skip_logits) and labels is not None
+        logits = None if skip_logits else self.lm_head(states)
+        loss = None
+        if labels is not None:
+            loss = self._loss(states, logits, labels, smoothing) / _count(labels, num_items_in_batch, states)
         return Seq2SeqLMOutput(
-            loss=None if labels is None else self._loss(logits, labels, num_items_in_batch),
+            loss=loss,
             logits=logits,
             cache=outputs.cache,
             decoder_hidden_states=outputs.decoder_hidden_states,
@@ -304,14 +324,16 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
         self.set_input_embeddings(embeddings)
         return embeddings
 
-    def _loss(self, logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
-        labels = labels.to(logits.device)
-        total = F.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum")
-        if num_items_in_batch is None:
-            num_items_in_batch = (labels != -100).sum().clamp(min=1)
-        elif isinstance(num_items_in_batch, Tensor):
-            num_items_in_batch = num_items_in_batch.to(total.device)
-        return total / num_items_in_batch
+    def _loss(self, states: Tensor, logits: Tensor | None, labels: Tensor, smoothing: float) -> Tensor:
+        """Return the summed cross-entropy of the labels that count: from the logits where they are there."""
+        labels = labels.to(states.device)
+        if logits is None and takes_fast_path() and is_bare(self.lm_head, nn.Linear) and self.lm_head.bias is None:
+            counts = labels != -100
+            return vocabulary_loss(states[counts], self.lm_head.weight, labels[counts], smoothing)
+        logits = self.lm_head(states) if logits is None else logits
+        return F.cross_entropy(
+            logits.float().flatten(0, 1), labels.flatten(), reduction="sum", label_smoothing=smoothing
+        )
 
     def _prepare_cache_for_generation(  # type: ignore[override]
         self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
@@ -372,6 +394,50 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
             generation_config._mask_length = input_ids.shape[1]
         library: Any = super()
         return library._prefill(input_ids, generation_config, model_kwargs, *args, **kwargs)
+
+    def _sample(self, input_ids: Tensor, **kwargs: Any) -> Any:  # type: ignore[override]
+        """Decode greedily by our own loop, or do what the library does."""
+        library: Any = super()
+        return self._generate(greedy_search, library._sample, input_ids, **kwargs)
+
+    def _beam_search(self, input_ids: Tensor, **kwargs: Any) -> Any:  # type: ignore[override]
+        """Search by our own loop, or do what the library does."""
+        library: Any = super()
+        return self._generate(beam_search, library._beam_search, input_ids, **kwargs)
+
+    def _generate(
+        self,
+        ours: Callable[..., Any],
+        library: Callable[..., Any],
+        input_ids: Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        synced_gpus: bool = False,
+        streamer: Any = None,
+        **model_kwargs: Any,
+    ) -> Any:
+        own_forward = type(self).forward is not Seq2SeqAttnForConditionalGeneration.forward
+        stands_back = not self.fast_generation or synced_gpus or streamer is not None or own_forward
+        if not stands_back and covers(self, input_ids, stopping_criteria, generation_config, model_kwargs):
+            return ours(self, input_ids, logits_processor, generation_config, model_kwargs)
+        more = {} if streamer is None else {"streamer": streamer}
+        return library(
+            input_ids,
+            logits_processor=logits_processor,
+            stopping_criteria=stopping_criteria,
+            generation_config=generation_config,
+            synced_gpus=synced_gpus,
+            **more,
+            **model_kwargs,
+        )
+
+
+def _count(labels: Tensor, num_items_in_batch: Tensor | int | None, states: Tensor) -> Tensor | int:
+    """Return what the summed loss is divided by."""
+    if num_items_in_batch is None:
+        return (labels != -100).sum().clamp(min=1).to(states.device)
+    return num_items_in_batch.to(states.device) if isinstance(num_items_in_batch, Tensor) else num_items_in_batch
 
 
 __all__ = ["Seq2SeqAttnForConditionalGeneration", "Seq2SeqAttnModel", "Seq2SeqAttnPreTrainedModel"]

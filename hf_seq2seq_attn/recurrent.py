@@ -13,6 +13,8 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPa
 from .configuration_seq2seq_attn import Seq2SeqAttnConfig
 from .context_fusion import ContextFusion
 from .cross_attention import Attention, Memory
+from .loop_twins import LoopCell, attention_twin, cell_twin, fusion_twin, runs_in_loops, twin
+from .plain_forms import takes_fast_path
 from .recurrent_cache import RecurrentCache, check_cache
 from .side import Side
 
@@ -33,9 +35,11 @@ class RecurrentEncoderLayer(GradientCheckpointingLayer):
 
     def forward(self, states: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Return (B, S, D) for states (B, S, D); padding gives 0."""
-        if attention_mask is None:
+        real = None if attention_mask is None else attention_mask.bool()
+        if runs_in_loops(self.rnn, states):
+            return self._run_in_loops(states, real)
+        if real is None:
             return self.rnn(states)[0]
-        real = attention_mask.bool()
         # Move real tokens to the front, run them packed, put them back where they were.
         order = torch.argsort((~real).int(), dim=1, stable=True)
         # Packing needs at least one token; an empty row reads one padding token, which the mask below takes out.
@@ -43,6 +47,14 @@ class RecurrentEncoderLayer(GradientCheckpointingLayer):
         packed = pack_padded_sequence(_take(states, order), lengths, batch_first=True, enforce_sorted=False)
         compact, _ = pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=states.shape[1])
         return _take(compact, torch.argsort(order, dim=1)) * real[..., None].to(compact.dtype)
+
+    def _run_in_loops(self, states: Tensor, real: Tensor | None) -> Tensor:
+        """Do what `forward` does, with one gradient of each weight for all steps."""
+        start = states.new_zeros(len(states), self.rnn.hidden_size)
+        state = (start, start) if isinstance(self.rnn, nn.LSTM) else (start,)
+        directions = (False, True) if self.rnn.bidirectional else (False,)
+        hidden = torch.cat([LoopCell(self.rnn, reverse).run(states, state, real)[0] for reverse in directions], dim=-1)
+        return (hidden if real is None else hidden * real[..., None]).to(states.dtype)
 
 
 class RecurrentEncoder(Side):
@@ -277,8 +289,12 @@ class RecurrentDecoder(Side):
     def _decode(
         self, inputs: Tensor, state: DecoderState, memory: Memory, keep: Tensor | None, output_weights: bool
     ) -> tuple[StepOutput, DecoderState]:
-        if not self.feeds_more and (keep is None or bool(keep.all())):
+        if keep is not None and bool(keep.all()):
+            keep = None
+        if not self.feeds_more and keep is None:
             return self._run(self.scan, inputs, state, memory, output_weights)
+        if keep is None and inputs.shape[1] > 1 and takes_fast_path() and not self.gradient_checkpointing:
+            return self._unroll_twin(inputs, state, memory, output_weights)
         length = CHECKPOINT_STEPS if self.gradient_checkpointing else inputs.shape[1]
         segments = []
         for start in range(0, inputs.shape[1], length):
@@ -288,6 +304,21 @@ class RecurrentDecoder(Side):
             )
             segments.append(output)
         return _join(segments), state
+
+    def _unroll_twin(
+        self, inputs: Tensor, state: DecoderState, memory: Memory, output_weights: bool
+    ) -> tuple[StepOutput, DecoderState]:
+        """Do what `unroll` does on a twin of this decoder, whose weights get one gradient for all steps."""
+        attention = self.encoder_attn
+        made = twin(
+            self,
+            layers=nn.ModuleList(cell_twin(layer) for layer in self.layers),
+            encoder_attn=attention_twin(attention, memory) if isinstance(attention, Attention) else attention,
+            context_fusion=fusion_twin(self.context_fusion),
+        )
+        found = made.unroll(inputs, state, memory, output_weights=output_weights)
+        # Inside the loop the states are float32 or better; a model in half precision goes on in its own.
+        return pytree.tree_map(lambda part: None if part is None else part.to(inputs.dtype), found)
 
     def _run(self, function: Callable, *args: Any) -> Any:
         """Call function, recomputing it in the backward pass where gradient checkpointing is on.
@@ -340,6 +371,9 @@ class RecurrentDecoder(Side):
 
 def _advance(layer: nn.Module, inputs: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Run one layer over inputs (B, T, width) from a state of (B, D) tensors; return h (B, T, D) and the last state."""
+    if inputs.shape[1] > 1 and runs_in_loops(layer, inputs):
+        hidden, after = LoopCell(layer).run(inputs, state)  # type: ignore[arg-type]
+        return hidden.to(inputs.dtype), tuple(part.to(inputs.dtype) for part in after)
     # torch wants (layers, B, D), and a bare tensor for a GRU.
     stacked = tuple(part[None].contiguous() for part in state)
     hidden, last = layer(inputs, stacked if len(stacked) > 1 else stacked[0])

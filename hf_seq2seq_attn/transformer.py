@@ -68,7 +68,7 @@ class EncoderLayer(GradientCheckpointingLayer):
         self, states: Tensor, attention_mask: Tensor | None, output_attentions: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Return states (B, S, D) and, if asked for, the self-attention weights (B, H, S, S)."""
-        inputs = self.self_attn_residual.before(states)
+        inputs = cast_once(self.self_attn_residual.before(states))
         change, weights = self.self_attn(inputs, self.self_attn.remember(inputs, attention_mask), output_attentions)
         states = self.self_attn_residual.after(states, change)
         change = self.feed_forward(self.feed_forward_residual.before(states))
@@ -98,7 +98,7 @@ class DecoderLayer(GradientCheckpointingLayer):
         output_attentions: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Return states (B, T, D) and, if asked for, self-attention (B, H, T, past + T) and cross-attention weights."""
-        inputs = self.self_attn_residual.before(states)
+        inputs = cast_once(self.self_attn_residual.before(states))
         change, self_weights = self.self_attn(inputs, self._past(inputs, causal_mask, cache), output_attentions)
         states = self.self_attn_residual.after(states, change)
         change, cross_weights = self.encoder_attn(
@@ -119,6 +119,8 @@ class DecoderLayer(GradientCheckpointingLayer):
 
     def _source(self, states: Tensor, attention_mask: Tensor | None, cache: EncoderDecoderCache | None) -> Memory:
         """Return the keys and values of the source, projected once per sentence where there is a cache."""
+        if self.encoder_attn.v_proj is not None:
+            states = cast_once(states)
         if cache is None:
             return self.encoder_attn.remember(states, attention_mask)
         if not cache.is_updated.get(self.layer_idx):
@@ -269,6 +271,15 @@ class TransformerDecoder(TransformerSide):
             attentions=tuple(all_self) if output_attentions else None,
             cross_attentions=tuple(all_cross) if output_attentions else None,
         )
+
+
+def cast_once(states: Tensor) -> Tensor:
+    """Return states as autocast has matrix products read them, so that those that share them need not each cast them.
+
+    Without autocast they come back as they are.
+    """
+    device = states.device.type
+    return states.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else states
 
 
 def causal(

@@ -15,7 +15,14 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedToken
 from .errors import UnusableError
 from .limits import max_positions, vocabulary_size
 from .text_files import InputError, read_lines
-from .tokenizer_pair import AnyTokenizer, TokenizerPair, check_vocabularies, load_tokenizer, sides
+from .tokenizer_pair import (
+    AnyTokenizer,
+    TokenizerPair,
+    check_vocabularies,
+    load_tokenizer,
+    load_tokenizer_files,
+    sides,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +125,20 @@ def translate(
         )
         logger.warning("%d of %d translations were cut off by the limit on their length (%s)", cut, len(results), limit)
     return [best.text for best, *_ in results] if num_return_sequences == 1 else results
+
+
+def best_hypotheses(
+    model: PreTrainedModel,
+    tokenizer: AnyTokenizer,
+    sentences: Iterable[str],
+    *,
+    num_beams: int = 4,
+    batch_size: int = 32,
+    **generation: Any,
+) -> list[Hypothesis]:
+    """Return what `translate` does, each translation with whether it is finished; the score is 0."""
+    found = _translate(model, tokenizer, sentences, num_beams, batch_size, None, 1, None, generation)
+    return [best for best, *_ in found]
 
 
 def count_cut(results: Iterable[Iterable[Hypothesis]]) -> int:
@@ -285,8 +306,13 @@ def _one_line(text: str) -> str:
     return " ".join(re.split(r"[\r\n\t]+", text))
 
 
-def load_seq2seq(name_or_path: str | Path) -> tuple[PreTrainedModel, AnyTokenizer]:
+def load_seq2seq(
+    name_or_path: str | Path, tokenizer_name: str | Path | None = None
+) -> tuple[PreTrainedModel, AnyTokenizer]:
     """Load a model and its tokenizer, or two, from a folder or from the Hub, on the accelerator if there is one.
+
+    Args:
+        tokenizer_name: where the tokenizer lies, or the pair; None = beside the model.
 
     Raises:
         InputError: no such folder or model, or not an encoder-decoder.
@@ -297,7 +323,7 @@ def load_seq2seq(name_or_path: str | Path) -> tuple[PreTrainedModel, AnyTokenize
         raise InputError(f"{name_or_path}: no encoder-decoder here: no such folder; check the path")
     try:
         model = AutoModelForSeq2SeqLM.from_pretrained(name_or_path)
-        tokenizer = load_tokenizer(name_or_path)
+        tokenizer = load_tokenizer(name_or_path) if tokenizer_name is None else load_tokenizer_files(tokenizer_name)
     except InputError:
         raise
     except (OSError, ValueError) as error:
@@ -305,8 +331,8 @@ def load_seq2seq(name_or_path: str | Path) -> tuple[PreTrainedModel, AnyTokenize
         raise InputError(
             f"{name_or_path}: no encoder-decoder with its tokenizer here ({reason}); check the name"
         ) from error
-    if isinstance(tokenizer, TokenizerPair):
-        check_vocabularies(tokenizer, model.config, name_or_path)
+    if isinstance(tokenizer, TokenizerPair) or tokenizer_name is not None:
+        check_vocabularies(tokenizer, model.config, tokenizer_name or name_or_path)
     if torch.accelerator.is_available():
         model.to(torch.accelerator.current_accelerator())
     return model.eval(), tokenizer
@@ -358,21 +384,24 @@ def _translate_batch(
     """Return num_return_sequences hypotheses for each sentence, one after the other."""
     source_tokenizer, target_tokenizer = sides(tokenizer)
     batch = source_tokenizer.pad({"input_ids": encoded}, return_tensors="pt").to(model.device)
+    # Asked for sequences alone, our own models let finished sentences leave the batch.
+    scored = num_return_sequences > 1
     output: Any = model.generate(  # type: ignore[operator]
         **batch,
-        return_dict_in_generate=True,
-        output_scores=num_return_sequences > 1,
+        return_dict_in_generate=scored,
+        output_scores=scored,
         num_return_sequences=num_return_sequences,
         max_new_tokens=max_new_tokens,
         # Lengths are told in new tokens here; the folder's own limit would only add a warning.
         max_length=None,
         **generation,
     )
-    scores = output.sequences_scores.tolist() if num_return_sequences > 1 else [0.0] * len(output.sequences)
+    sequences = output if isinstance(output, torch.Tensor) else output.sequences
+    scores = output.sequences_scores.tolist() if scored else [0.0] * len(sequences)
     ends = _end_tokens(model)
     return [
         Hypothesis(_decode(target_tokenizer, ids), score, _is_finished(ids[1:], ends, max_new_tokens))
-        for ids, score in zip(output.sequences.tolist(), scores, strict=True)
+        for ids, score in zip(sequences.tolist(), scores, strict=True)
     ]
 
 

@@ -13,11 +13,13 @@ from .bitext import Bitext, BitextLine, iterate_bitext
 from .breakdowns import score_by_fertility, score_by_length, without_punctuation
 from .choices import alignment_heads
 from .chosen_maps import choice_in_use, describe_heads, extract_chosen
+from .commands import parse_heads, parse_layer
 from .comparison import Comparison, compare_scores
 from .directions import Aligner, DirectionMatrices, LearnedJumps, PairAlignment, Reading
 from .explanation_formats import to_html, to_html_list, to_latex, to_markdown, to_text
 from .extraction import ROWS, SentenceError, default_rows, extract, row_offset
 from .faithfulness import Faithfulness, measure_faithfulness
+from .faithfulness_commands import tested_heads
 from .fonts import FALLBACK_FONTS
 from .formats import (
     BLANK_ENDS,
@@ -40,11 +42,12 @@ from .head_picture import draw_head_figure, save_head_picture
 from .head_report import HeadReport, head_distances, report_heads
 from .head_words import mean_of_heads
 from .heatmap import PICTURE_SUFFIXES, draw_heatmap, save_heatmap
-from .heatmap_svg import HEATMAP_CSS, SentenceView, heatmap_svg, legend_svg
+from .heatmap_svg import HEATMAP_CSS, SentenceView, drawable, heatmap_svg, legend_svg
 from .hmm import JumpModel, hmm_links, hmm_posteriors, learn_jumps
 from .importance import Importance, head_importance
 from .languages import Languages, set_languages
 from .lexicon import Lexicon, LexiconEntry, build_lexicon
+from .link_lines import LINK_LINES_CSS, link_lines_svg
 from .link_types import Link, Links, reverse_links
 from .links import (
     EXTRACTIONS,
@@ -66,8 +69,11 @@ from .pair_view import PairView, ViewedMap, ViewLevel, pair_view
 from .pharaoh import parse_pharaoh
 from .planted_faults import FAULTS, plant_faults, roc_auc
 from .playground import playground_page
+from .progress import progress_bar
 from .provenance import library_versions, model_record
 from .quality import LineQuality, by_rank, measure_quality
+from .refusals import refused
+from .resampling import bootstrap_totals
 from .saved_choice import CHOICE_FILE, AlignmentChoice, save_choice, saved_choice
 from .scaling import (
     SCALING_MEASURES,
@@ -77,10 +83,12 @@ from .scaling import (
     model_scaling,
     random_scaling,
 )
-from .scores import AlignmentScore, alignment_error_rate, f_measure, score_links, soft_aer
+from .scores import AlignmentScore, alignment_error_rate, f_measure, score_intervals, score_links, soft_aer
+from .serve import FileLinks, ReadingOptions, ServedModel, pair_pictures
 from .shared_metrics import aer_module_path
 from .sinks import SINKS, SinkReport, SinkTally, final_punctuation, sink_report
 from .soft_matrices import iterate_matrices, write_matrices
+from .space import write_space
 from .spans import PieceAlignment, pieces_of_links, pieces_of_maps, transfer
 from .sweep_choices import GoldText, SweepGrid, SweepPoint, SweepResult, score_reading, sweep
 from .symmetrization import COMBINATIONS, SYMMETRIZATIONS, combine, symmetrize
@@ -119,6 +127,8 @@ __all__ = [
     "save_choice",
     "saved_choice",
     "choice_in_use",
+    "parse_heads",
+    "parse_layer",
     "extract_chosen",
     "describe_heads",
     "mean_of_heads",
@@ -131,6 +141,7 @@ __all__ = [
     "Importance",
     "measure_faithfulness",
     "Faithfulness",
+    "tested_heads",
     "extract",
     "AttentionMaps",
     "WEIGHTS",
@@ -201,6 +212,7 @@ __all__ = [
     "format_links",
     "AlignmentScore",
     "score_links",
+    "score_intervals",
     "alignment_error_rate",
     "f_measure",
     "soft_aer",
@@ -225,6 +237,9 @@ __all__ = [
     "TABLE_SUFFIXES",
     "model_record",
     "library_versions",
+    "progress_bar",
+    "refused",
+    "bootstrap_totals",
     "diagonal_links",
     "Ibm1",
     "draw_heatmap",
@@ -233,6 +248,7 @@ __all__ = [
     "SentenceView",
     "heatmap_svg",
     "legend_svg",
+    "drawable",
     "HEATMAP_CSS",
     "write_view",
     "PAGE_LIMIT",
@@ -247,6 +263,13 @@ __all__ = [
     "bertviz_page",
     "BertvizPage",
     "FALLBACK_FONTS",
+    "link_lines_svg",
+    "LINK_LINES_CSS",
+    "ServedModel",
+    "ReadingOptions",
+    "FileLinks",
+    "pair_pictures",
+    "write_space",
     "WALK_CSS",
     "Walk",
     "walk_html",

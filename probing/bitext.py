@@ -22,6 +22,7 @@ class BitextLine:
         links: (source word, target word), 0-based, sure and possible alike; None without a file of links.
         probabilities: of the links that have one.
         source_lemmas, target_lemmas: one for each word; None without a file of them.
+        sure: those of `links` that are sure, see `Gold`.
     """
 
     verse: Verse
@@ -31,6 +32,7 @@ class BitextLine:
     probabilities: Mapping[Link, float] = field(default_factory=dict)
     source_lemmas: list[str] | None = None
     target_lemmas: list[str] | None = None
+    sure: Links | None = None
 
 
 def iterate_bitext(
@@ -69,6 +71,7 @@ def iterate_bitext(
             {} if found is None else found.probabilities,
             None if source_lemmas is None else _checked(lemmas[0], source_words, source_lemmas, verse),
             None if target_lemmas is None else _checked(lemmas[-1], target_words, target_lemmas, verse),
+            None if found is None else found.gold.sure,
         )
     if pairs is not None:
         pairs.check_end(source)
@@ -103,6 +106,7 @@ class _Links:
             found = settle_base(path, name, base, *_lengths(*texts))
         self.pairs = FORMATS[name].read(path, found.first)
         self.may_end_early = BLANK_ENDS not in FORMATS[name].keeps
+        self.read = 0
 
     def of(self, verse: Verse, source_length: int, target_length: int) -> AlignedPair:
         first = self._next(verse)
@@ -123,10 +127,11 @@ class _Links:
 
     def _next(self, verse: Verse) -> AlignedPair:
         pair = next(self.pairs, None)
+        self.read += pair is not None
         if pair is None and not self.may_end_early:
             raise InputError(
-                f"{self.path}: ends before line {verse.place} of the text; line N of the links must belong to line N "
-                "of the text"
+                f"{self.path}:{self.read + 1}: ends before line {verse.place} of the text; line N of the links must "
+                "belong to line N of the text"
             )
         return pair or AlignedPair(Gold(frozenset(), frozenset()))
 

@@ -61,7 +61,7 @@ def faithfulness_files(
     with refused(source, target):
         model, tokenizer = load_seq2seq(model_name)
         maps = list(extract(model, tokenizer, sources, targets, align_with="output", batch_size=batch_size, **reading))
-        chosen = _tested_heads(model, maps[0], layer, numbers)
+        chosen = tested_heads(model, maps[0], layer, numbers)
         with progress_bar("testing") as progress:
             found = measure_faithfulness(
                 model,
@@ -87,7 +87,19 @@ def faithfulness_files(
     return result
 
 
-def _tested_heads(model: Any, maps: AttentionMaps, layer: int | None, heads: Sequence[int] | str | None) -> list[Head]:
+def tested_heads(
+    model: Any, maps: AttentionMaps, layer: int | None = None, heads: Sequence[int] | str | None = None
+) -> list[Head]:
+    """Return the (layer, head) pairs whose mean is tested: those saved with the model, else the config's, else the last
+    layer's.
+
+    Args:
+        maps: of one sentence pair, all layers and heads.
+        layer, heads: others, by number.
+
+    Raises:
+        ValueError: heads that are not numbers.
+    """
     if isinstance(heads, str):
         raise UnusableError(f"heads is {heads!r}; single heads are tested, so give auto or numbers")
     saved = saved_choice(model) if layer is None and heads is None else None

@@ -98,12 +98,12 @@ def heatmap_svg(sentence: SentenceView) -> str:
     cross = false, diamond = sure gold link that was missed.
     """
     columns, rows = len(sentence.source), len(sentence.target)
-    left = max((_width(_short(word)) for word in sentence.target), default=0) + 14
+    left = max((text_width(shortened(word)) for word in sentence.target), default=0) + 14
     overhang = max(
-        (CELL * (i + 0.5) + _width(_short(word)) * math.cos(_ANGLE) for i, word in enumerate(sentence.source)),
+        (CELL * (i + 0.5) + text_width(shortened(word)) * math.cos(_ANGLE) for i, word in enumerate(sentence.source)),
         default=0,
     )
-    top = max((_width(_short(word)) * math.sin(_ANGLE) for word in sentence.source), default=0) + 22
+    top = max((text_width(shortened(word)) * math.sin(_ANGLE) for word in sentence.source), default=0) + 22
     width = left + max(columns * CELL, overhang) + 12
     height = top + rows * CELL + 8
     parts = [
@@ -162,12 +162,12 @@ def _labels(sentence: SentenceView) -> list[str]:
     linked_targets = {j for _, j in sentence.links}
     labels = [
         f'<text class="hm-column{"" if i in linked_sources else " hm-quiet"}" '
-        f'transform="translate({(i + 0.5) * CELL + 4:.0f} -8) rotate(-55)">{_label(word)}</text>'
+        f'transform="translate({(i + 0.5) * CELL + 4:.0f} -8) rotate(-55)">{label_html(word)}</text>'
         for i, word in enumerate(sentence.source)
     ]
     labels += [
         f'<text class="hm-row{"" if j in linked_targets else " hm-quiet"}" x="-8" y="{j * CELL + 17.5}" '
-        f'text-anchor="end">{_label(word)}</text>'
+        f'text-anchor="end">{label_html(word)}</text>'
         for j, word in enumerate(sentence.target)
     ]
     return labels
@@ -202,12 +202,14 @@ def _mark(kind: str, x: int, y: int) -> str:
     return f'<path class="hm-halo" d="{cross}"/><path class="hm-false" d="{cross}"/>'
 
 
-def _label(word: str) -> str:
+def label_html(word: str) -> str:
+    """Return a word as the content of an SVG `<text>`."""
     # Isolates keep a right-to-left word and its punctuation in their own order.
-    return f"\u2068{escape(drawable(_short(word)))}\u2069"
+    return f"\u2068{escape(drawable(shortened(word)))}\u2069"
 
 
-def _short(word: str) -> str:
+def shortened(word: str) -> str:
+    """Return a word, or its beginning with an ellipsis where it is too long for a label."""
     return word if len(word) <= _LONGEST_LABEL else word[: _LONGEST_LABEL - 1] + "…"
 
 
@@ -220,7 +222,7 @@ def drawable(text: str) -> str:
     )
 
 
-def _width(text: str) -> float:
+def text_width(text: str) -> float:
     """Estimate the width of a label in pixels; there is no font to ask."""
     return sum(_character_width(character) for character in text)
 

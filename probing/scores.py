@@ -13,7 +13,7 @@ import numpy as np
 
 from .aligned_pair import Gold
 from .link_types import Link, checked_matrix
-from .resampling import aer_of, bootstrap_sums, halves_of
+from .resampling import aer_of, bootstrap_sums, bootstrap_totals, halves_of
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,33 @@ def score_ratios(counts: np.ndarray) -> tuple[float, float, float]:
     return aer, _ratio(found_possible, found), _ratio(found_sure, sure)
 
 
+def score_intervals(
+    links: Sequence[Iterable[Link]], gold: Sequence[Gold], seed: int = 0
+) -> dict[str, tuple[float, float]]:
+    """Return the 95% intervals of `aer`, `precision`, `recall` and `f1`: quantiles over resamples of the sentences.
+
+    All four come from the same resamples, and the AER's interval is the `ci95` of `score_links`. Arguments as there.
+
+    Raises:
+        ValueError: no sentence, or unequal numbers of them.
+    """
+    counts = count_links(links, gold)
+    if not len(counts):
+        raise ValueError("no sentence to draw from; give at least one")
+    found, sure, _, found_sure, found_possible = bootstrap_totals(counts, seed).T
+    precision, recall = _ratios(found_possible, found), _ratios(found_sure, sure)
+    drawn = {
+        "aer": 1 - _ratios(found_sure + found_possible, found + sure),
+        "precision": precision,
+        "recall": recall,
+        "f1": np.divide(
+            2 * precision * recall, precision + recall, out=np.zeros(len(recall)), where=precision * recall > 0
+        ),
+    }
+    quantiles = {name: np.quantile(values, [0.025, 0.975]) for name, values in drawn.items()}
+    return {name: (float(low), float(high)) for name, (low, high) in quantiles.items()}
+
+
 def f_measure(precision: float, recall: float, alpha: float = 0.5) -> float:
     """Return F = 1 / (alpha / precision + (1 - alpha) / recall) (Fraser and Marcu 2007).
 
@@ -165,6 +192,10 @@ def soft_aer(matrices: Sequence[np.ndarray], gold: Sequence[Gold]) -> float:
 
 def _ratio(part: int, whole: int) -> float:
     return part / whole if whole else 1.0
+
+
+def _ratios(parts: np.ndarray, wholes: np.ndarray) -> np.ndarray:
+    return np.divide(parts, wholes, out=np.ones(len(parts)), where=wholes > 0)
 
 
 def _interval(counts: np.ndarray, seed: int) -> tuple[float, float]:

@@ -12,10 +12,10 @@ from hf_seq2seq_attn.tokenizer_pair import TARGET_FOLDER
 from hf_seq2seq_attn.translation import LIMIT_EXTRA, LIMIT_FACTOR
 
 from .recipe import TASKS, Recipe, load_recipe
-from .run_record import ATTENTION_FILE, CARD_FILE, CURVE_FILE, METRICS_FILE, RECIPE_FILE, read_metrics
+from .run_record import ATTENTION_FILE, CARD_FILE, CURVE_FILE, METRICS_FILE, RECIPE_FILE, REPORT_FILE, read_metrics
 from .scoring import TEXT_METRICS
 
-_SCORES = (
+SCORES = (
     ("chrf", "chrF", "{:.1f}"),
     ("bleu", "BLEU", "{:.1f}"),
     ("wer", "word error rate (edits per word)", "{:.3f}"),
@@ -30,19 +30,46 @@ _SCORES = (
 )
 
 
+_REPORT = (
+    f"A [report]({REPORT_FILE}) lies beside this card: scores with confidence intervals, the best and the worst "
+    "sentences with their attention, every head, and faithfulness. It is one page; download it and open it in a "
+    "browser."
+)
+
+
 def write_card(run_dir: str | Path) -> Path:
     """Write the card of a run from its metrics.json, recipe.yaml and config.json; return its path."""
     run_dir = Path(run_dir)
-    text = card_text(
+    path = run_dir / CARD_FILE
+    write_atomically(path, [_text_of_run(run_dir, has_report=(run_dir / REPORT_FILE).is_file())])
+    return path
+
+
+def link_report(run_dir: str | Path) -> str | None:
+    """Let the card of a run link the report that lies beside it.
+
+    Returns:
+        What is left to do by hand, where the card is not as `write_card` wrote it and so stays as it is; else None.
+    """
+    run_dir = Path(run_dir)
+    path = run_dir / CARD_FILE
+    found = path.read_text(encoding="utf-8") if path.is_file() else None
+    if found is None or found == _text_of_run(run_dir, has_report=False):
+        write_card(run_dir)
+    elif f"({REPORT_FILE})" not in found:
+        return f"{path}: is not as it was written, so it is left as it is; link the report: [report]({REPORT_FILE})"
+    return None
+
+
+def _text_of_run(run_dir: Path, *, has_report: bool) -> str:
+    return card_text(
         read_metrics(run_dir / METRICS_FILE),
         load_recipe(run_dir / RECIPE_FILE),
         read_metrics(run_dir / "config.json"),
         pictures={name for name in (CURVE_FILE, ATTENTION_FILE) if (run_dir / name).is_file()},
         two_tokenizers=(run_dir / TARGET_FOLDER).is_dir(),
+        has_report=has_report,
     )
-    path = run_dir / CARD_FILE
-    write_atomically(path, [text])
-    return path
 
 
 def card_text(
@@ -51,12 +78,14 @@ def card_text(
     config: Mapping[str, Any],
     pictures: set[str],
     two_tokenizers: bool = False,
+    has_report: bool = False,
 ) -> str:
     """Return the card. What a run does not have (a dev set, links, a licence) has no line in it."""
     sections = [
         f"# {recipe.name}",
         _what_it_is(metrics, recipe, config),
         _numbers(metrics),
+        _REPORT if has_report else "",
         _get_started(metrics, recipe, config, two_tokenizers),
         _examination(metrics, config, pictures),
         _limits(metrics, recipe),
@@ -86,7 +115,7 @@ def _front_matter(metrics: Mapping[str, Any], recipe: Recipe, config: Mapping[st
             metric_config=metrics[part].get(f"{key}_signature"),
         )
         for part in ("dev", "test")
-        for key, label, _ in _SCORES
+        for key, label, _ in SCORES
         if key in metrics.get(part, {})
     ]
     optional: dict[str, Any] = {"language": languages or None, "license": recipe.license}
@@ -140,7 +169,7 @@ def _numbers(metrics: Mapping[str, Any]) -> str:
     parts = [part for part in ("dev", "test") if metrics.get(part)]
     rows = [
         "| " + " | ".join([label, *(_shown(metrics[part], key, form) for part in parts)]) + " |"
-        for key, label, form in _SCORES
+        for key, label, form in SCORES
         if any(key in metrics[part] for part in parts)
     ]
     if not rows:
@@ -148,7 +177,7 @@ def _numbers(metrics: Mapping[str, Any]) -> str:
     head = "| measure | " + " | ".join(f"{part} ({metrics[part]['pairs']:,} pairs)" for part in parts) + " |"
     signatures = [
         f"{name}: `{metrics[parts[-1]][f'{key}_signature']}`."
-        for key, name, _ in _SCORES
+        for key, name, _ in SCORES
         if f"{key}_signature" in metrics[parts[-1]]
     ]
     text = "\n".join(["## Numbers", "", head, "|---" * (len(parts) + 1) + "|", *rows])

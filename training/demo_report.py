@@ -6,37 +6,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from hf_seq2seq_attn.probing import HEATMAP_CSS, WALK_CSS, SentenceView, heatmap_svg, legend_svg
+from hf_seq2seq_attn.probing import WALK_CSS, SentenceView, heatmap_svg
 
-_LEGEND = (
-    ("heat", "attention, 0 to 1"),
-    ("sure", "manual link"),
-    ("hit", "found"),
-    ("false", "false link"),
-    ("miss", "missed"),
-)
+from .page_parts import GOLD_LEGEND, legend, page, table
 
-_CSS = """
-:root { color-scheme: light dark;
-  --ink: #1c2430; --soft: #667085; --line: #e4e7ec; --ground: #ffffff; --raised: #f7f8fa; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e9ef; --soft: #98a2b3; --line: #2c333d; --ground: #101418; --raised: #171b21; } }
-body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 68rem; color: var(--ink); background: var(--ground);
-  font: 16px/1.55 system-ui, "Segoe UI", "Noto Sans", sans-serif; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .5rem; }
-h2 { font-size: 1.2rem; margin: 2.5rem 0 .75rem; }
-p.lead, .quiet { color: var(--soft); }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem 1rem .35rem 0; border-bottom: 1px solid var(--line); text-align: right; }
-th:first-child, td:first-child { text-align: left; }
-tr.ours td { font-weight: 650; }
-figure { margin: 1rem 0 2rem; padding: 1rem; background: var(--raised); border: 1px solid var(--line);
-  border-radius: 8px; overflow-x: auto; }
-figcaption { margin-top: .75rem; font-size: .92rem; }
-.legend { display: flex; flex-wrap: wrap; gap: .4rem 1.2rem; font-size: .9rem; }
-.legend span { display: inline-flex; align-items: center; gap: .4rem; }
-footer { margin-top: 3rem; font-size: .85rem; color: var(--soft); }
-"""
+_LEGEND = [mark for mark in GOLD_LEGEND if mark[0] != "possible"]
 
 
 @dataclass(frozen=True)
@@ -92,7 +66,7 @@ def write_demo_report(
         f"{high:.3f}. IBM model 1 and this model learned from the same verses; IBM model 1 sees no links. "
         "chrF: higher is better, against one reference.</p>",
         "<h2>Attention and manual links</h2>",
-        f'<div class="legend">{_legend()}</div>',
+        legend(_LEGEND),
         *(_figure(view) for view in views),
     ]
     if six_steps is not None:
@@ -102,27 +76,12 @@ def write_demo_report(
         f"<footer><p>{escape(attribution)}</p><p>Seed {metrics['seed']}, {metrics['training_seconds']:,} seconds of "
         f"training on {escape(str(metrics['hardware']['device']))}; {escape(versions)}.</p></footer>"
     )
-    page = (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Word alignment by attention</title>\n<style>{_CSS}{HEATMAP_CSS}{WALK_CSS}</style>\n</head>\n<body>\n"
-    )
-    Path(path).write_text(page + "\n".join(sections) + "\n</body>\n</html>\n", encoding="utf-8")
+    Path(path).write_text(page("Word alignment by attention", sections, WALK_CSS), encoding="utf-8")
 
 
 def _score_table(metrics: Mapping[str, Any]) -> str:
-    head = "".join(f"<th>{name}</th>" for name in ("", *SCORE_HEADS))
-    rows = "".join(
-        f"<tr{'' if number else ' class=ours'}><td>{escape(name)}</td>"
-        + "".join(f"<td>{cell}</td>" for cell in cells)
-        + "</tr>"
-        for number, (name, cells) in enumerate(score_rows(metrics))
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-
-
-def _legend() -> str:
-    return "".join(f"<span>{legend_svg(kind)}{text}</span>" for kind, text in _LEGEND)
+    rows = [[name, *cells] for name, cells in score_rows(metrics)]
+    return table(("", *SCORE_HEADS), rows, caption="Word links and translations", marked=0)
 
 
 def _figure(verse: TranslatedView) -> str:

@@ -261,7 +261,8 @@ class GuidedAttentionMixin:
             return loss
         # The Trainer gathers whatever stands in the outputs; the maps were asked for by this method only.
         kept = {key: value for key, value in outputs.items() if key not in ATTENTION_OUTPUTS}
-        kept["logits"] = kept["logits"][:, : labels.shape[1]]
+        if "logits" in kept:
+            kept["logits"] = kept["logits"][:, : labels.shape[1]]
         return loss, type(outputs)(**kept)
 
     def prediction_step(

@@ -112,6 +112,8 @@ class Recipe:
     """None = the weights of the last step."""
     license: str | None = None
     """Of the model, for the card: an identifier of the Hub, e.g. `cc-by-4.0`."""
+    report: bool = False
+    """Leave a report on the test part, else the dev part, beside the card: what `seq2seq-attn report` writes."""
 
 
 OWN_TRAINING_FIELDS = {
@@ -346,6 +348,8 @@ def _check(recipe: Recipe, where: Where) -> None:
                 f"{where(('prepare', 'corpus'))}: prepare.corpus={recipe.prepare.corpus!r}: "
                 f"choose one of {', '.join(CORPORA)}"
             )
+    if recipe.report and recipe.data.test is None and recipe.data.dev is None:
+        raise InputError(f"{where(('report',))}: report=true needs a test set; name data.test or data.dev")
     check_loop(recipe, where)
 
 

@@ -36,7 +36,7 @@ from .checkpoints import (
 from .data_recipe import CorpusDataset, corpora_of, local_files
 from .processes import from_first, is_first_process, process_count
 from .recipe import Recipe
-from .run_record import CARD_FILE, METRICS_FILE, versions
+from .run_record import CARD_FILE, METRICS_FILE, REPORT_FILE, versions
 
 logger = logging.getLogger(__name__)
 
@@ -104,8 +104,8 @@ class RunFolder:
         names = sorted(path.name for path in self._finished.iterdir() if path.name != MANIFEST_FILE)
         last = [name for name in (WEIGHTS_FILE, METRICS_FILE) if name in names]
         # What an earlier run left under these names would make a mixture of two look finished.
-        # A choice of heads that was saved with an earlier model is not this one's.
-        for name in [*last, CHOICE_FILE]:
+        # A choice of heads or a report that was made of an earlier model is not this one's.
+        for name in [*last, CHOICE_FILE, REPORT_FILE]:
             (self.run_dir / name).unlink(missing_ok=True)
         for name in [*(name for name in names if name not in last), *last]:
             goal = self.run_dir / name

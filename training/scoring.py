@@ -56,21 +56,17 @@ def score_translations(
         metrics: keys of `METRICS`; those that are not of texts are passed over.
         bleu_tokenize: the texts of a word-aligned corpus are tokenised already, hence "none".
     """
-    choices = [[reference] if isinstance(reference, str) else list(reference) for reference in references]
-    if len(choices) != len(hypotheses):
-        raise ValueError(f"{len(hypotheses)} hypotheses but {len(choices)} references; give one entry for each")
+    choices = reference_choices(hypotheses, references)
     wanted = set(metrics)
     scores: dict[str, Any] = {}
     if wanted & {"chrf", "bleu"}:
         scores |= _sacrebleu(hypotheses, choices, wanted, bleu_tokenize)
     if wanted & {"wer", "per"}:
-        rate = _edit_rate(hypotheses, choices)
+        edits, words = map(sum, zip(*edit_counts(hypotheses, choices), strict=True))
+        rate = round(edits / max(words, 1), 5)
         scores |= {name: rate for name in ("wer", "per") if name in wanted}
     if wanted & {"exact_match", "word_error_rate"}:
-        matches = [
-            hypothesis.split() in [reference.split() for reference in several]
-            for hypothesis, several in zip(hypotheses, choices, strict=True)
-        ]
+        matches = exact_matches(hypotheses, choices)
         exact = sum(matches) / len(matches)
         shares = {"exact_match": round(exact, 5), "word_error_rate": round(1 - exact, 5)}
         scores |= {name: share for name, share in shares.items() if name in wanted}
@@ -152,24 +148,52 @@ def texts_of(corpus: ParallelCorpus, several_references: bool = False) -> tuple[
 def _sacrebleu(
     hypotheses: Sequence[str], choices: Sequence[Sequence[str]], wanted: set[str], bleu_tokenize: str
 ) -> dict[str, Any]:
-    import sacrebleu
-
-    # It takes references by column; None fills up the columns of those that have fewer.
-    widest = max(len(several) for several in choices)
-    columns: Any = [[several[k] if k < len(several) else None for several in choices] for k in range(widest)]
+    columns = reference_columns(choices)
     scores: dict[str, Any] = {}
-    scorers = {"chrf": sacrebleu.CHRF(), "bleu": sacrebleu.BLEU(tokenize=bleu_tokenize, force=True)}
-    for name, metric in scorers.items():
+    for name, metric in sacrebleu_metrics(bleu_tokenize).items():
         if name in wanted:
             scores[name] = round(metric.corpus_score(list(hypotheses), columns).score, 3)
             scores[f"{name}_signature"] = str(metric.get_signature())
     return scores
 
 
-def _edit_rate(hypotheses: Sequence[str], choices: Sequence[Sequence[str]]) -> float:
-    """Return the edits over the words of the references, of each hypothesis the one that takes the fewest edits.
+def reference_choices(hypotheses: Sequence[str], references: Sequence[str | Sequence[str]]) -> list[list[str]]:
+    """Return the references of each hypothesis as a list.
 
-    Of equally near references the longest counts. Without a word in any reference each word is an edit of one.
+    Raises:
+        ValueError: another number of entries than hypotheses.
+    """
+    choices = [[reference] if isinstance(reference, str) else list(reference) for reference in references]
+    if len(choices) != len(hypotheses):
+        raise ValueError(f"{len(hypotheses)} hypotheses but {len(choices)} references; give one entry for each")
+    return choices
+
+
+def sacrebleu_metrics(bleu_tokenize: str = "none") -> dict[str, Any]:
+    """Return sacrebleu's metrics by their names in `METRICS`."""
+    import sacrebleu
+
+    return {"chrf": sacrebleu.CHRF(), "bleu": sacrebleu.BLEU(tokenize=bleu_tokenize, force=True)}
+
+
+def reference_columns(choices: Sequence[Sequence[str]]) -> Any:
+    """Return references as sacrebleu takes them, by column; None fills up the columns of those that have fewer."""
+    widest = max(len(several) for several in choices)
+    return [[several[k] if k < len(several) else None for several in choices] for k in range(widest)]
+
+
+def exact_matches(hypotheses: Sequence[str], choices: Sequence[Sequence[str]]) -> list[bool]:
+    """Return for each hypothesis whether it equals one of its references, word for word."""
+    return [
+        hypothesis.split() in [reference.split() for reference in several]
+        for hypothesis, several in zip(hypotheses, choices, strict=True)
+    ]
+
+
+def edit_counts(hypotheses: Sequence[str], choices: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
+    """Return for each hypothesis the edits to the reference that takes the fewest, and that reference's words.
+
+    Of equally near references the longest counts. The rate of a corpus is the sum of edits over the sum of words.
     """
     import jiwer
 
@@ -187,8 +211,5 @@ def _edit_rate(hypotheses: Sequence[str], choices: Sequence[Sequence[str]]) -> f
         )
         for chunks in compared.alignments
     )
-    edits = words = 0
-    for several in choices:
-        nearest = min((next(edits_of_pair), -len(reference.split())) for reference in several)
-        edits, words = edits + nearest[0], words - nearest[1]
-    return round(edits / max(words, 1), 5)
+    nearest = [min((next(edits_of_pair), -len(reference.split())) for reference in several) for several in choices]
+    return [(edits, -words) for edits, words in nearest]

@@ -30,6 +30,9 @@ ALIGNERS = ("eflomal",)
 SYMMETRIZATION = "grow-diag-final-and-moses"
 """The default: the most used one for training data (Koehn et al. 2005)."""
 
+NULL_PRIOR = 0.2
+"""eflomal's own: how likely a word has no partner before anything is known."""
+
 LONGEST_SENTENCE = 1023
 """In words; eflomal passes over longer sentences without a word about it."""
 
@@ -49,6 +52,7 @@ class LinkCounts:
         linked_source_words, linked_target_words: the share of words with a link, 0..1.
         seconds: what eflomal took; 0 if the links were there already.
         text: SHA-256 of the words that were aligned.
+        null_prior: as in `eflomal_links`.
     """
 
     aligner: str
@@ -62,10 +66,11 @@ class LinkCounts:
     linked_target_words: float
     seconds: float
     text: str
+    null_prior: float = NULL_PRIOR
 
 
 def eflomal_links(
-    sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]
+    sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], null_prior: float = NULL_PRIOR
 ) -> tuple[list[Links], list[Links]]:
     """Align a text with eflomal in both directions: N pairs in, N out, blank ones without a link.
 
@@ -73,6 +78,7 @@ def eflomal_links(
 
     Args:
         sources, targets: the words of each sentence, without whitespace inside.
+        null_prior: how likely a word has no partner before anything is known, above 0 and below 1.
 
     Returns:
         Links (source word, target word) of the forward direction (each target word has at most one) and of the reverse
@@ -90,7 +96,7 @@ def eflomal_links(
         raise ValueError(f"{len(sources)} source and {len(targets)} target sentences; they must belong together")
     with tempfile.TemporaryDirectory() as folder:
         forward, reverse = Path(folder, "forward.align"), Path(folder, "reverse.align")
-        Aligner().align(
+        Aligner(null_prior=null_prior).align(
             [" ".join(words) for words in sources],
             [" ".join(words) for words in targets],
             links_filename_fwd=str(forward),
@@ -109,6 +115,7 @@ def statistical_links(
     targets: Sequence[Sequence[str]],
     folder: str | Path,
     symmetrization: str = SYMMETRIZATION,
+    null_prior: float = NULL_PRIOR,
 ) -> tuple[list[Gold], LinkCounts]:
     """Return the links of a text from both directions of eflomal, made one by a named method.
 
@@ -118,6 +125,7 @@ def statistical_links(
 
     Args:
         symmetrization: one of `probing.SYMMETRIZATIONS`.
+        null_prior: as in `eflomal_links`.
 
     Raises:
         InputError: as `eflomal_links`, or the folder cannot be written.
@@ -125,11 +133,11 @@ def statistical_links(
     """
     folder = Path(folder)
     text = _digest(sources, targets)
-    found = _cached(folder, text, sources, targets)
+    found = _cached(folder, text, null_prior, sources, targets)
     seconds = 0.0
     if found is None:
         clock = time.perf_counter()
-        found = eflomal_links(sources, targets)
+        found = eflomal_links(sources, targets, null_prior)
         seconds = round(time.perf_counter() - clock, 1)
     forward, reverse = found
     joined = [symmetrize(f, r, symmetrization) for f, r in zip(forward, reverse, strict=True)]
@@ -145,6 +153,7 @@ def statistical_links(
         linked_target_words=_share(sum(len({j for _, j in links}) for links in joined), targets),
         seconds=seconds,
         text=text,
+        null_prior=null_prior,
     )
     if is_first_process():
         folder.mkdir(parents=True, exist_ok=True)
@@ -175,12 +184,14 @@ def with_statistical_links(
 
 
 def _cached(
-    folder: Path, text: str, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]
+    folder: Path, text: str, null_prior: float, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]
 ) -> tuple[list[Links], list[Links]] | None:
     """Return the two directions if the folder holds those of these words, whole; else None."""
     try:
         record: dict[str, Any] = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
         if record["text"] != text or record["aligner"] != f"eflomal {_version()}":
+            return None
+        if record.get("null_prior", NULL_PRIOR) != null_prior:
             return None
         return _read(folder / "forward.align", sources, targets), _read(folder / "reverse.align", sources, targets)
     except (OSError, KeyError, TypeError, ValueError):

@@ -40,6 +40,7 @@ from .prepared_corpora import prepare_corpus
 from .processes import announce, exchange, from_first, in_turn, is_first_process, report_once, together
 from .progress import ProgressReport
 from .recipe import Recipe, load_recipe, save_recipe
+from .report_commands import report_run
 from .resumption import SaveError, is_of_the_disk, with_saving
 from .run_folder import CHECKPOINTS_FOLDER, RunFolder, open_run
 from .run_record import (
@@ -376,6 +377,8 @@ def _write_run(
     draw_curve(metrics["history"], run_dir / CURVE_FILE, trainer.args.label_smoothing_factor)
     if getattr(model.config, "cross_attention_type", None) != "none":
         draw_attention(model, tokenizer, shown, run_dir / ATTENTION_FILE)
+    if recipe.report:
+        report_run(recipe, run_dir, model, tokenizer, corpora)
     write_card(run_dir)
 
 

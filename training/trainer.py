@@ -1,5 +1,6 @@
 """The Trainer of this package: Hugging Face's, guided, with its evaluation mended for several processes."""
 
+import inspect
 import os
 import time
 from collections.abc import Callable
@@ -23,6 +24,9 @@ from .loop_recipe import BatchingRecipe
 from .resumption import ResumableMixin
 from .sampling import LengthGroupedBatches, TokenBatches, token_lengths
 from .schedules import vaswani_peak, vaswani_schedule
+
+# The argument of `forward` with which our models take label smoothing.
+SMOOTHING = "smoothing"
 
 
 class Seq2SeqAttnTrainer(ResumableMixin, GuidedAttentionMixin, Seq2SeqTrainer):
@@ -58,6 +62,10 @@ class Seq2SeqAttnTrainer(ResumableMixin, GuidedAttentionMixin, Seq2SeqTrainer):
         self.batching = batching
         self.vaswani_factor = vaswani_factor
         self.validator = validator
+        self._smoothing = 0.0
+        if SMOOTHING in inspect.signature(self.accelerator.unwrap_model(self.model).forward).parameters:
+            # The model smooths by itself, without holding all logits, for which the Trainer's own smoother asks.
+            self._smoothing, self.label_smoother = self.args.label_smoothing_factor, None
         self._sampler: Any = None
         self._validating = self._predicting = False
         self._loss_and_tokens = torch.zeros(2)
@@ -89,6 +97,12 @@ class Seq2SeqAttnTrainer(ResumableMixin, GuidedAttentionMixin, Seq2SeqTrainer):
             found = self.validator(model, self.accelerator.process_index, self.accelerator.num_processes)
             output.metrics.update({f"{prefix}_{name}": value for name, value in found.items()})
         return output
+
+    def compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Return the loss; a model that smooths labels by itself is told to, in training."""
+        if self._smoothing and model.training and "labels" in inputs:
+            inputs = {**inputs, SMOOTHING: self._smoothing}
+        return super().compute_loss(model, inputs, *args, **kwargs)
 
     def prediction_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, *args: Any, **kwargs: Any

@@ -7,13 +7,7 @@ import pytest
 import torch
 
 from hf_seq2seq_attn import AdditiveAttention, ScaledDotProductAttention
-from hf_seq2seq_attn.cross_attention import (
-    Attention,
-    _AdditiveScores,
-    additive_scores,
-    additive_scores_reference,
-    weigh,
-)
+from hf_seq2seq_attn.cross_attention import Attention, weigh
 
 B, S, T, H = 2, 7, 5, 3
 QUERY, KEY, OUTPUT, A = 4, 6, 9, 15
@@ -193,36 +187,3 @@ def test_nothing_is_kept_on_the_module() -> None:
 def test_sizes_that_cannot_be_are_refused(settings: dict) -> None:
     with pytest.raises(ValueError, match=r"heads|project_values"):
         AdditiveAttention(QUERY, KEY, OUTPUT, **settings)
-
-
-@pytest.mark.parametrize("buffer", [1, 400, 2**20])
-def test_additive_scores_by_blocks_equal_the_formula_with_gradients(buffer: int, monkeypatch) -> None:
-    """Blocks of one row, of two rows with a last one of one, and all rows at once."""
-    monkeypatch.setattr(_AdditiveScores, "BUFFER", buffer)
-    results = []
-    for scores_of in (additive_scores_reference, additive_scores):
-        generator = torch.Generator().manual_seed(2)
-        shapes = ((B, H, T, 4), (B, H, S, 4), (H, 4))
-        inputs_ = [torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for shape in shapes]
-        scores = scores_of(*inputs_)
-        (scores * torch.randn(scores.shape, generator=generator, dtype=torch.float64)).sum().backward()
-        results.append([scores.detach(), *(tensor.grad for tensor in inputs_)])
-    for formula, blocks in zip(*results, strict=True):
-        assert formula.dtype == blocks.dtype == torch.float64
-        torch.testing.assert_close(blocks, formula, rtol=1e-10, atol=1e-12)
-
-
-def test_additive_scores_stay_in_float32_under_autocast_and_refuse_a_second_derivative() -> None:
-    queries, keys = torch.randn(B, H, T, 4, requires_grad=True), torch.randn(B, H, S, 4)
-    with torch.autocast("cpu", torch.bfloat16):
-        scores = additive_scores(queries, keys, torch.randn(H, 4))
-    assert scores.dtype == torch.float32
-    (gradient,) = torch.autograd.grad(scores.square().sum(), queries, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        gradient.sum().backward()
-
-
-def test_empty_sides_give_empty_scores() -> None:
-    vector = torch.randn(H, 4)
-    assert additive_scores(torch.randn(B, H, 0, 4), torch.randn(B, H, S, 4), vector).shape == (B, H, 0, S)
-    assert additive_scores(torch.randn(B, H, T, 4), torch.randn(B, H, 0, 4), vector).shape == (B, H, T, 0)

@@ -139,6 +139,9 @@ def test_the_folder_holds_exactly_the_files_that_the_model_needs(tmp_path) -> No
     assert {file.name for file in tmp_path.glob("*.py")} == {
         "configuration_seq2seq_attn.py", "context_fusion.py", "cross_attention.py", "modeling_seq2seq_attn.py",
         "recurrent.py", "recurrent_cache.py", "side.py", "transformer.py",
+        "fast_attention.py", "fast_beams.py", "fast_generation.py", "fast_linear.py", "fast_recurrent.py",
+        "fast_scores.py", "fast_transformer.py", "additive_scores.py", "cpu_kernels.py", "loop_gradients.py",
+        "loop_twins.py", "plain_forms.py", "recurrent_gates.py", "vocabulary_loss.py",
     }  # fmt: skip
     auto_map = json.loads((tmp_path / "config.json").read_text())["auto_map"]
     assert auto_map == {

@@ -48,7 +48,7 @@ def test_a_format_without_blank_lines_at_the_end_is_filled_up(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("links", "lemmas", "message"),
     [
-        (["0-0"], ["a b", "c"], r"l: ends before line 2 \(GEN 1:2\) of the text"),
+        (["0-0"], ["a b", "c"], r"l:2: ends before line 2 \(GEN 1:2\) of the text"),
         (["0-0", "", "0-0"], ["a b", "c"], r"l:3: more lines than"),
         (["0-0 1-2", ""], ["a b", "c"], r"l:1 \(GEN 1:1\): target index 2 .* 2 words"),
         (["0-0", "1-0"], ["a b", "c"], r"l:2 \(GEN 1:2\): source index 1 .* 1 words"),

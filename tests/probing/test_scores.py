@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from hf_seq2seq_attn.probing import Gold, alignment_error_rate, f_measure, score_links, soft_aer
+from hf_seq2seq_attn.probing import Gold, alignment_error_rate, f_measure, score_intervals, score_links, soft_aer
+from hf_seq2seq_attn.probing.scores import count_links, score_ratios
 
 
 def gold(sure: set[tuple[int, int]], possible: set[tuple[int, int]] = frozenset()) -> Gold:  # type: ignore[assignment]
@@ -125,3 +126,22 @@ def test_soft_aer_of_nothing_and_of_gold_outside() -> None:
         soft_aer([np.zeros((2, 3))] * 2, [gold(set()), gold({(1, 2)})])
     with pytest.raises(ValueError, match="1 matrices but 2 sentences"):
         soft_aer([np.zeros((2, 3))], [gold(set())] * 2)
+
+
+def test_intervals_are_quantiles_of_resampled_scores() -> None:
+    links, manual = LINKS * 4, GOLD * 4
+    found = score_intervals(links, manual, seed=5)
+    generator = np.random.default_rng(5)
+    drawn: dict[str, list[float]] = {"aer": [], "precision": [], "recall": [], "f1": []}
+    for _ in range(1000):
+        rows = generator.integers(0, len(links), len(links), dtype=np.int32)
+        aer, precision, recall = score_ratios(count_links([links[k] for k in rows], [manual[k] for k in rows]))
+        drawn["aer"].append(aer)
+        drawn["precision"].append(precision)
+        drawn["recall"].append(recall)
+        drawn["f1"].append(f_measure(precision, recall))
+    for name, values in drawn.items():
+        assert found[name] == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])))
+    assert found["aer"] == score_links(links, manual, seed=5).ci95
+    with pytest.raises(ValueError, match="no sentence"):
+        score_intervals([], [])

@@ -28,8 +28,8 @@ _OPTIONS = (
     "--mute-audio",
     "--no-default-browser-check",
     "--no-first-run",
-    # Whatever asks for the network all the same finds none.
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    # Whatever asks for the network all the same finds none, but for a server of the tests.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--proxy-server=127.0.0.1:9",
     "--remote-debugging-pipe",
 )
@@ -85,8 +85,8 @@ class Browser:
         os.close(self._read)
         shutil.rmtree(self._profile, ignore_errors=True)
 
-    def open(self, path: Path, width: int = 1200, height: int = 900, *, dark: bool = False) -> "Page":
-        """Open a file in a page of its own."""
+    def open(self, path: Path | str, width: int = 1200, height: int = 900, *, dark: bool = False) -> "Page":
+        """Open a file, or `http://127.0.0.1:...` of a server of the tests, in a page of its own."""
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
         session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         return Page(self, target, session, path, (width, height), dark)
@@ -126,7 +126,7 @@ class Page:
     """An open page: what it did, and what a user can do with it."""
 
     def __init__(
-        self, browser: Browser, target: str, session: str, path: Path, size: tuple[int, int], dark: bool
+        self, browser: Browser, target: str, session: str, path: Path | str, size: tuple[int, int], dark: bool
     ) -> None:
         self._browser, self._target, self._session = browser, target, session
         for domain in ("Page", "Runtime", "Network", "Log"):
@@ -134,8 +134,10 @@ class Page:
         self.ask("Emulation.setDeviceMetricsOverride", width=size[0], height=size[1], deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", features=[scheme])
-        self.ask("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
-        self.url = path.resolve().as_uri()
+        if isinstance(path, Path):
+            speed = dict(latency=0, downloadThroughput=0, uploadThroughput=0)
+            self.ask("Network.emulateNetworkConditions", offline=True, **speed)
+        self.url = path.resolve().as_uri() if isinstance(path, Path) else path
         self.ask("Page.navigate", url=self.url)
         self.wait_for(f"location.href.startsWith({self.url!r}) && document.readyState === 'complete'")
 
@@ -170,6 +172,17 @@ class Page:
         text = key if text is None and len(key) == 1 else text
         self.ask("Input.dispatchKeyEvent", type="keyDown", key=key, **({"text": text} if text else {}))
         self.ask("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    def type(self, selector: str, text: str) -> None:
+        """Put a text into a field, in the place of what is there, as typing or pasting does."""
+        field = f"document.querySelector({selector!r})"
+        self.evaluate(f"({field}.focus(), {field}.select())")
+        self.ask("Input.insertText", text=text)
+
+    def choose_file(self, selector: str, path: Path) -> None:
+        """Give a file to a file field."""
+        node = self.ask("Runtime.evaluate", expression=f"document.querySelector({selector!r})")["result"]["objectId"]
+        self.ask("DOM.setFileInputFiles", files=[str(path)], objectId=node)
 
     def point(self, x: float, y: float) -> None:
         """Move the pointer to a place in the window."""

@@ -85,9 +85,9 @@ def test_links_that_are_there_are_used_again_for_the_same_words_only(
     sources, targets, _ = language_pair(40)
     made: list[int] = []
 
-    def counting(s: Text, t: Text) -> Any:
+    def counting(s: Text, t: Text, null_prior: float) -> Any:
         made.append(len(s))
-        return eflomal_links(s, t)
+        return eflomal_links(s, t, null_prior)
 
     monkeypatch.setattr(room, "eflomal_links", counting)
     first, counts = statistical_links(sources, targets, tmp_path)
@@ -107,6 +107,9 @@ def test_links_that_are_there_are_used_again_for_the_same_words_only(
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     statistical_links(sources[:-1], targets[:-1], tmp_path)
     assert made == [40, 39, 39]
+    # Nor are links that were made with another prior.
+    _, other = statistical_links(sources[:-1], targets[:-1], tmp_path, null_prior=0.02)
+    assert made == [40, 39, 39, 39] and other.null_prior == 0.02
 
 
 def test_without_eflomal_one_line_says_what_to_install(

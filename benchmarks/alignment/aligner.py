@@ -1,0 +1,180 @@
+"""Measure the trained aligner beside eflomal on the sets with manual links, with none, some and all of the links known.
+
+    python benchmarks/alignment/aligner.py ../shared/data -o benchmarks/results/aligner.json --work ../runs/aligner \
+        --minutes 8 --seeds 0 1 2 --gold 0 200 all
+
+Text of all parts is trained on (that of the test part too, without its links), as eflomal is given it. Hand-made links
+are those of the training part only; with `--gold 0` no hand-made link is used anywhere, thresholds included. eflomal is
+run on the same tokens, as it is by default; the best of its outputs on the test part is the one to beat, which favours
+it. Links and figures of every run are kept in `--work`, so that a restart goes on.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gold_sets import SETS, GoldSet, read_links, read_part
+from statistical_aligners import lowered, run_eflomal
+
+from hf_seq2seq_attn.probing import (
+    SYMMETRIZATIONS,
+    Gold,
+    Links,
+    compare_scores,
+    read_link_file,
+    score_links,
+    symmetrize,
+    write_links,
+)
+from hf_seq2seq_attn.training.aligner_data import AlignerData
+from hf_seq2seq_attn.training.aligner_forms import teacher_forms
+from hf_seq2seq_attn.training.aligner_settings import parse_settings
+from hf_seq2seq_attn.training.aligner_teachers import run_teacher
+from hf_seq2seq_attn.training.aligner_training import fit_aligner
+from hf_seq2seq_attn.training.run_record import hardware, versions, write_metrics
+from hf_seq2seq_attn.training.trained_aligner import TrainedAligner
+
+NAMES = ("bible-he-en-ylt", "bible-grc-en-ylt (grc-lemma)", "bible-grc-en-bsb", "nettalk")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="the folder that holds the sets")
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True, help="where links of every run are kept")
+    parser.add_argument("--only", help="measure only the sets whose name contains this")
+    parser.add_argument("--gold", nargs="+", default=["0", "200", "all"], help="hand-aligned training pairs known")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--minutes", type=float, help="of training for each network; by default the epochs decide")
+    parser.add_argument("--teacher", choices=("eflomal", "builtin"), default="eflomal")
+    parser.add_argument("--set", nargs="*", default=[], dest="changed", metavar="FIELD=VALUE", help="other settings")
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    results: dict[str, Any] = {}
+    for gold_set in SETS:
+        if gold_set.name in NAMES and (arguments.only is None or arguments.only in gold_set.name):
+            results[gold_set.name] = Measured(gold_set, arguments).all()
+    record = {"sets": results, "versions": versions() | {"eflomal": "2.0.0"}, "hardware": hardware()}
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    write_metrics(arguments.output, record)
+
+
+class Measured:
+    """One set: its text, its links, and the figures of all runs on it."""
+
+    def __init__(self, gold_set: GoldSet, arguments: argparse.Namespace) -> None:
+        self.name, self.arguments = gold_set.name, arguments
+        self.folder = arguments.work / gold_set.name.replace(" ", "-").strip("()")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.source: list[list[str]] = []
+        self.target: list[list[str]] = []
+        self.gold: list[Gold] = []
+        self.places: dict[str, range] = {}
+        for part in gold_set.parts:
+            source, target = read_part(arguments.data, gold_set, part)
+            self.places[part] = range(len(self.source), len(self.source) + len(source))
+            self.source += source
+            self.target += target
+            self.gold += read_links(arguments.data, gold_set, part)
+
+    def all(self) -> dict[str, Any]:
+        """Return the figures of eflomal and of the aligner, and how they compare."""
+        baseline, best = self.eflomal()
+        found: dict[str, Any] = {"pairs": len(self.source), "eflomal": baseline, "aligner": {}}
+        for amount in self.arguments.gold:
+            runs = [self.run(amount, seed) for seed in self.arguments.seeds]
+            row: dict[str, Any] = {
+                "test_aer": [self.aer(links, "test") for links, _, _ in runs],
+                "dev_aer": [self.aer(links, "dev") for links, _, _ in runs],
+                "seconds": [round(seconds, 1) for _, seconds, _ in runs],
+                "rules": [rules for _, _, rules in runs],
+            }
+            row["mean"] = round(float(np.mean(row["test_aer"])), 4)
+            # One pairing for each seed, so that neither side's luck decides.
+            row["against_eflomal"] = [
+                compare_scores(
+                    self.part(links, "test"), self.part(other, "test"), self.part(self.gold, "test")
+                ).as_dict()
+                for (links, _, _), other in zip(runs, best, strict=False)
+            ]
+            if len(runs) > 1:
+                joined = self.joined(amount)
+                row["joined"] = {part: self.aer(joined, part) for part in ("dev", "test")}
+            found["aligner"][amount] = row
+            figures = f"test {row['mean']:.4f} {row['test_aer']} joined {row.get('joined')}"
+            print(f"{self.name}, {amount} hand-aligned pairs: {figures}; {baseline['best']}", flush=True)
+        return found
+
+    def eflomal(self) -> tuple[dict[str, Any], list[list[Links]]]:
+        """Run eflomal once for each seed; return the figures, and the links of the output that is best on the test."""
+        outputs: list[dict[str, list[Links]]] = []
+        for number in range(len(self.arguments.seeds)):
+            paths = [self.folder / f"eflomal-{number}.{direction}.align" for direction in ("forward", "reverse")]
+            if not all(path.exists() for path in paths):
+                text = [[lowered(words) for words in side] for side in (self.source, self.target)]
+                for path, links in zip(paths, run_eflomal(*text), strict=True):
+                    write_links(path, links)
+            forward, reverse = ([pair.sure for pair in read_link_file(path).sentences] for path in paths)
+            both = {
+                method: [symmetrize(one, other, method) for one, other in zip(forward, reverse, strict=True)]
+                for method in SYMMETRIZATIONS
+            }
+            outputs.append({"forward": forward, "reverse": reverse, **both})
+        aers = {name: [self.aer(each[name], "test") for each in outputs] for name in outputs[0]}
+        name = min(aers, key=lambda name: float(np.mean(aers[name])))
+        best = {"output": name, "mean": round(float(np.mean(aers[name])), 4)}
+        return {"test_aer": aers, "best": best}, [each[name] for each in outputs]
+
+    def run(self, amount: str, seed: int) -> tuple[list[Links], float, Any]:
+        """Train with so many hand-aligned pairs, or read back what was found; return links, seconds and rules."""
+        folder = self.folder / f"{self.arguments.teacher}-{amount}-{seed}"
+        links_path, record_path = folder / "links.align", folder / "run.json"
+        if not record_path.exists():
+            data = self.data(amount, seed)
+            started = time.perf_counter()
+            settings = parse_settings(self.arguments.changed)
+            aligner = fit_aligner(data, settings, seed=seed, minutes=self.arguments.minutes, resume_dir=folder)
+            seconds = time.perf_counter() - started
+            aligner.save(folder)
+            links = aligner.links(self.source, self.target, teachers=data.teachers)
+            write_links(links_path, [frozenset(each) for each in links])
+            rules = json.loads((folder / "network.json").read_text(encoding="utf-8"))["rules"]
+            write_metrics(record_path, {"seconds": seconds, "rules": rules})
+        record = json.loads(record_path.read_text(encoding="utf-8"))
+        return [pair.sure for pair in read_link_file(links_path).sentences], record["seconds"], record["rules"]
+
+    def joined(self, amount: str) -> list[Links]:
+        """Return the links of all seeds' networks together."""
+        teacher = self.arguments.teacher
+        folders = [self.folder / f"{teacher}-{amount}-{seed}" for seed in self.arguments.seeds]
+        aligner = TrainedAligner.joined([TrainedAligner.load(folder) for folder in folders])
+        teachers = self.data("0", 0).teachers
+        return [frozenset(links) for links in aligner.links(self.source, self.target, teachers=teachers)]
+
+    def data(self, amount: str, seed: int) -> AlignerData:
+        """Return the text with the teacher's links and with so many hand-aligned training pairs, drawn by the seed."""
+        forms = teacher_forms(self.source, self.target)
+        teachers = run_teacher(self.arguments.teacher, forms, self.folder)
+        train = np.array(self.places["train"])
+        known = train if amount == "all" else np.random.default_rng(1000 + seed).permutation(train)[: int(amount)]
+        return AlignerData(
+            self.source, self.target, teachers=teachers, gold={int(place): self.gold[place] for place in known}
+        )
+
+    def part(self, each: Sequence[Any], part: str) -> list[Any]:
+        """Return what `each` has for one part of the text."""
+        return [each[place] for place in self.places[part]]
+
+    def aer(self, links: Sequence[Links], part: str) -> float:
+        """Return the alignment error rate on one part."""
+        return round(score_links(self.part(links, part), self.part(self.gold, part)).aer, 4)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Output layer and cross-entropy in one, a few tokens at a time: the logits of a whole batch are never held."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .plain_forms import first_derivative_only
+
+# Logits in a block, which softmax runs over while the cache holds them, and in a group of blocks, over which gradients
+# are one product each: enough for that to run at full speed, and far fewer than B x T x V.
+BLOCK = 2**21
+GROUP = 2**24
+
+
+def vocabulary_loss_reference(states: Tensor, weight: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Return the summed cross-entropy of labels (N,) under logits states (N, D) x weight (V, D)^T, in nats.
+
+    The formula as it stands; with label smoothing e the target is (1 - e) on the label and e / V on every token
+    (Szegedy et al. 2016, section 7).
+    """
+    logits = F.linear(states, weight).float()
+    return F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
+
+
+def vocabulary_loss(states: Tensor, weight: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Return what `vocabulary_loss_reference` returns, a float32 scalar, holding `GROUP` logits at most.
+
+    Where a gradient is wanted it is computed along the way, so that nothing is computed twice. It cannot be
+    differentiated twice. Under autocast the matrix products run in its type, softmax and sums in float32.
+    """
+    device = states.device.type
+    compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
+    with torch.autocast(device, enabled=False):
+        return _VocabularyLoss.apply(states, weight, labels, smoothing, compute)
+
+
+class _VocabularyLoss(torch.autograd.Function):
+    """With p = softmax(z), z = W h: d loss / dz = p - target; then dh = dz W and dW = dz^T h."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, labels: Tensor, smoothing: float, compute: torch.dtype
+    ) -> Tensor:
+        rows, matrix = states.to(compute), weight.to(compute)
+        wants_states, wants_weight = ctx.needs_input_grad[:2]
+        of_states = torch.empty_like(rows) if wants_states else None
+        of_weight = torch.zeros_like(weight, dtype=torch.float32) if wants_weight else None
+        total = torch.zeros((), dtype=torch.float32, device=states.device)
+        for group in _slices(len(rows), GROUP // len(matrix)):
+            members, named = rows[group], labels[group, None]
+            slopes = rows.new_empty(len(members), len(matrix))
+            for block in _slices(len(members), BLOCK // len(matrix)):
+                loss, probabilities = _losses(members[block] @ matrix.T, named[block], smoothing)
+                total += loss
+                slopes[block] = _minus_target(probabilities, named[block], smoothing)
+            if of_states is not None:
+                torch.mm(slopes, matrix, out=of_states[group])
+            if of_weight is not None:
+                _add_product(of_weight, slopes.T, members)
+        ctx.save_for_backward(of_states, of_weight)
+        ctx.dtypes = states.dtype, weight.dtype
+        return total
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+        of_states, of_weight = (
+            None if part is None else (part * gradient).to(dtype)
+            for part, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+        )
+        return of_states, of_weight, None, None, None
+
+
+def _losses(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """Return the summed loss and softmax(logits) in float32, with one exponential for each logit."""
+    probabilities = torch.softmax(logits, dim=-1, dtype=torch.float32)
+    greatest, place = logits.max(dim=-1, keepdim=True)
+    # log sum exp(z) = z_j - log p_j for any j; for the greatest, p_j >= 1 / V and nothing underflows.
+    normaliser = greatest.float() - probabilities.gather(1, place).log()
+    loss = (normaliser - logits.gather(1, labels).float()).sum()
+    if smoothing:
+        mean = logits.mean(dim=-1, keepdim=True, dtype=torch.float32)
+        loss = (1 - smoothing) * loss + smoothing * (normaliser - mean).sum()
+    return loss, probabilities
+
+
+def _minus_target(probabilities: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    """Return p - target, in the place of p."""
+    if smoothing:
+        probabilities -= smoothing / probabilities.shape[-1]
+    share = probabilities.new_full(labels.shape, smoothing - 1)
+    return probabilities.scatter_add_(1, labels, share)
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add left @ right to a float32 total."""
+    if right.dtype == total.dtype:
+        total.addmm_(left, right)
+    else:
+        total += left @ right
+
+
+def _slices(length: int, size: int) -> Iterator[slice]:
+    size = max(size, 1)
+    return (slice(start, start + size) for start in range(0, length, size))

@@ -1,0 +1,105 @@
+"""The loss in blocks against the formula as it stands."""
+
+import pytest
+import torch
+from torch import nn
+from variants import source_batch, target_batch, tiny_model
+
+from hf_seq2seq_attn import vocabulary_loss as module
+from hf_seq2seq_attn.vocabulary_loss import vocabulary_loss, vocabulary_loss_reference
+
+TOKENS, WIDTH, VOCABULARY = 11, 5, 17
+
+
+@pytest.fixture
+def case(monkeypatch):
+    # A whole group and a rest, of whole blocks and a rest.
+    monkeypatch.setattr(module, "BLOCK", 3 * VOCABULARY)
+    monkeypatch.setattr(module, "GROUP", 7 * VOCABULARY)
+    generator = torch.Generator().manual_seed(0)
+    states = torch.randn(TOKENS, WIDTH, generator=generator, dtype=torch.float64).float().requires_grad_()
+    weight = torch.randn(VOCABULARY, WIDTH, generator=generator).requires_grad_()
+    labels = torch.randint(VOCABULARY, (TOKENS,), generator=generator)
+    return states, weight, labels
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("frozen", ["nothing", "states", "weight"])
+def test_value_and_gradients_are_those_of_the_formula(case, smoothing, frozen):
+    states, weight, _ = case
+    states.requires_grad_(frozen != "states")
+    weight.requires_grad_(frozen != "weight")
+    trained = [part for part in (states, weight) if part.requires_grad]
+    got, wanted = vocabulary_loss(*case, smoothing), vocabulary_loss_reference(*case, smoothing)
+    torch.testing.assert_close(got, wanted)
+    for ours, theirs in zip(
+        torch.autograd.grad(got / 3, trained), torch.autograd.grad(wanted / 3, trained), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_logits_far_apart_neither_overflow_nor_vanish(case):
+    states, weight, labels = case
+    far = (states.detach() * 300).requires_grad_()
+    got, wanted = vocabulary_loss(far, weight, labels), vocabulary_loss_reference(far, weight, labels)
+    torch.testing.assert_close(got, wanted)
+    torch.testing.assert_close(torch.autograd.grad(got, far)[0], torch.autograd.grad(wanted, far)[0])
+
+
+def test_under_autocast_softmax_and_sums_stay_in_float32(case):
+    states, weight, _ = case
+    with torch.autocast("cpu", torch.bfloat16):
+        got, wanted = vocabulary_loss(*case), vocabulary_loss_reference(*case)
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got, wanted)
+    ours, theirs = torch.autograd.grad(got, [states, weight]), torch.autograd.grad(wanted, [states, weight])
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.dtype == torch.float32
+        torch.testing.assert_close(one, other, rtol=0.02, atol=0.02)
+
+
+def test_without_any_token_the_loss_and_its_gradients_are_zero(case):
+    states, weight, labels = case
+    loss = vocabulary_loss(states[:0], weight, labels[:0])
+    assert loss == 0
+    assert not torch.autograd.grad(loss, weight)[0].any()
+
+
+def test_a_second_derivative_is_refused(case):
+    with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
+        torch.autograd.grad(vocabulary_loss(*case), case[0], create_graph=True)
+
+
+@pytest.mark.parametrize("decoder", ["gru", "transformer"])
+def test_a_model_in_training_gives_the_same_loss_without_logits(decoder):
+    model = tiny_model(decoder_type=decoder).train()
+    ids, mask = source_batch()
+    labels = target_batch().masked_fill(torch.rand(target_batch().shape) < 0.3, -100)
+    inputs = dict(input_ids=ids, attention_mask=mask, labels=labels, smoothing=0.1)
+    model.config.dropout = 0
+    for part in model.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0
+    found = {}
+    for skip in (None, True, False):
+        model.zero_grad()
+        output = model(**inputs, skip_logits=skip)
+        output.loss.backward()
+        assert (output.logits is None) == (skip is not False)
+        found[skip] = [output.loss.detach(), *(parameter.grad.clone() for parameter in model.parameters())]
+    for skip in (None, True):
+        for one, other in zip(found[skip], found[False], strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    assert model(input_ids=ids, decoder_input_ids=labels.clamp(min=0)).logits is not None, (
+        "nothing to compute but logits"
+    )
+    assert model.eval()(**inputs).logits is not None, "an evaluation shows what was predicted"
+
+
+def test_an_output_layer_that_is_more_than_its_weight_is_called():
+    model = tiny_model().train()
+    ids, mask = source_batch()
+    calls = []
+    model.lm_head.register_forward_hook(lambda *_: calls.append(1))
+    assert model(input_ids=ids, attention_mask=mask, labels=target_batch()).logits is None
+    assert calls

@@ -1,0 +1,229 @@
+"""Training an aligner on a generated corpus whose links are known."""
+
+import dataclasses
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hf_seq2seq_attn.errors import UnusableError
+from hf_seq2seq_attn.probing import Gold, Links, alignment_error_rate
+from hf_seq2seq_attn.text_files import InputError
+from hf_seq2seq_attn.training import aligner_state, aligner_training
+from hf_seq2seq_attn.training.aligner_data import AlignerData, TeacherLinks
+from hf_seq2seq_attn.training.aligner_training import AlignerProgress, AlignerSettings, fit_aligner
+from hf_seq2seq_attn.training.trained_aligner import TrainedAligner
+
+SMALL = AlignerSettings(width=32, grid_width=8, epochs=12, learning_rate=5e-3)
+PAIRS = 160
+
+
+def corpus(noise: float = 0.15, article: bool = False) -> tuple[AlignerData, list[Links]]:
+    """Return sentences that are translated word by word in reverse order, with a full stop, and their true links.
+
+    Some links of the teacher's two runs are missing or wrong. With `article`, target words have "the" before them,
+    which is linked like the word, though the teacher never says so.
+    """
+    generator = np.random.default_rng(0)
+    source = [[f"w{k}" for k in generator.integers(0, 30, generator.integers(2, 8))] for _ in range(PAIRS)]
+    target, true, seen = [], [], []
+    for words in source:
+        translated, links, told = [], set(), set()
+        for i in reversed(range(len(words))):
+            if article:
+                links.add((i, len(translated)))
+                translated.append("the")
+            links.add((i, len(translated)))
+            told.add((i, len(translated)))
+            translated.append(words[i].replace("w", "z"))
+        target.append([*translated, "."])
+        true.append(frozenset(links))
+        seen.append(told)
+    source[5], target[7] = [], []
+    true[5] = true[7] = frozenset()
+    seen[5] = seen[7] = set()
+
+    def run() -> list[Links]:
+        return [
+            frozenset(
+                (i, j) if generator.random() > noise else (int(generator.integers(len(words))), j) for i, j in links
+            )
+            for words, links in zip(source, seen, strict=True)
+        ]
+
+    teachers = [TeacherLinks.hard(run(), run()) for _ in range(2)]
+    return AlignerData(source, target, teachers=teachers), true
+
+
+def error(aligner: TrainedAligner, data: AlignerData, true: list[Links], **options: object) -> float:
+    links = aligner.links(data.source, data.target, **options)
+    return alignment_error_rate([frozenset(each) for each in links], [Gold(each, each) for each in true])
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[TrainedAligner, AlignerData, list[Links]]:
+    data, true = corpus()
+    return fit_aligner(data, SMALL, seed=3), data, true
+
+
+def test_links_are_recovered_better_than_by_the_teacher(trained: tuple) -> None:
+    aligner, data, true = trained
+    gold = [Gold(each, each) for each in true]
+    of_teacher = alignment_error_rate([frozenset(links) for links in data.teachers[0].forward], gold)
+    assert of_teacher > 0.1
+    assert error(aligner, data, true, teachers=data.teachers) < of_teacher / 2
+
+
+def test_posteriors_fit_the_sentences_and_agree_with_the_links(trained: tuple) -> None:
+    aligner, data, _ = trained
+    matrices = aligner.posteriors(data.source, data.target, teachers=data.teachers)
+    links = aligner.links(data.source, data.target, teachers=data.teachers)
+    for source, target, matrix, found in zip(data.source, data.target, matrices, links, strict=True):
+        assert matrix.shape == (len(target), len(source))
+        assert not matrix.size or (matrix.min() >= 0 and matrix.max() <= 1 and not matrix[-1].any())
+        assert {(int(i), int(j)) for j, i in zip(*np.nonzero(matrix > 0.5), strict=True)} == set(found)
+    assert links[5] == links[7] == {}
+
+
+def test_new_text_is_aligned_without_a_teacher(trained: tuple) -> None:
+    aligner, _, _ = trained
+    source = [["w1", "w2", "w3", "w4"], [], ["unseen"]]
+    target = [["z4", "z3", "z2", "z1", "."], ["z1"], []]
+    assert set(aligner.links(source, target)[0]) == {(0, 3), (1, 2), (2, 1), (3, 0)}
+    assert aligner.links(source, target)[1:] == [{}, {}]
+
+
+def test_fixed_links_are_kept(trained: tuple) -> None:
+    aligner, data, _ = trained
+    found = aligner.links(data.source[:3], data.target[:3], fixed={1: frozenset({(0, 0)})})
+    assert found[1][0, 0] == 1.0
+
+
+def test_hand_made_links_of_a_few_pairs_improve_the_others() -> None:
+    data, true = corpus(article=True)
+    without = error(fit_aligner(data, SMALL), data, true, teachers=data.teachers)
+    known = dataclasses.replace(data, gold={place: Gold(true[place], true[place]) for place in range(24)})
+    aligner = fit_aligner(known, SMALL)
+    rest = [place for place in range(24, PAIRS)]
+    links = aligner.links(data.source, data.target, teachers=data.teachers)
+    found = alignment_error_rate(
+        [frozenset(links[place]) for place in rest], [Gold(true[place], true[place]) for place in rest]
+    )
+    assert without > 0.3, "no teacher links the article"
+    assert found < without / 2
+
+
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, true = corpus()
+    data = dataclasses.replace(data, gold={place: Gold(true[place], true[place]) for place in range(10)})
+    settings = dataclasses.replace(SMALL, epochs=1, gold_epochs=2, fewest=8)
+    whole = fit_aligner(data, settings, seed=1).links(data.source, data.target, teachers=data.teachers)
+    for stop in (7, 24):
+        folder = tmp_path / str(stop)
+        monkeypatch.setattr(aligner_state, "SAVE_SECONDS", 0.0)
+        update = aligner_state.AlignerState.update
+
+        def stopping(state: aligner_state.AlignerState, loss: object, rate: float, stop: int = stop) -> None:
+            if state.step == stop:
+                raise KeyboardInterrupt
+            update(state, loss, rate)  # type: ignore[arg-type]
+
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(aligner_state.AlignerState, "update", stopping)
+            fit_aligner(data, settings, seed=1, resume_dir=folder)
+        resumed = fit_aligner(data, settings, seed=1, resume_dir=folder)
+        assert resumed.links(data.source, data.target, teachers=data.teachers) == whole
+    with pytest.raises(UnusableError, match="other data, settings or seed"):
+        fit_aligner(data, settings, seed=2, resume_dir=folder)
+    (folder / aligner_state.STATE_FILE).write_bytes(b"broken")
+    with pytest.raises(UnusableError, match="cannot be read"):
+        fit_aligner(data, settings, seed=1, resume_dir=folder)
+
+
+def test_saving_and_loading_give_the_same_links(trained: tuple, tmp_path: Path) -> None:
+    aligner, data, _ = trained
+    aligner.save(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"network.json", "network-0.safetensors"}
+    assert os.stat(tmp_path / "network-0.safetensors").st_mode & 0o044
+    loaded = TrainedAligner.load(tmp_path)
+    assert loaded.links(data.source, data.target) == aligner.links(data.source, data.target)
+    (tmp_path / "network-0.safetensors").write_bytes(b"broken")
+    with pytest.raises(InputError, match="network-0.safetensors"):
+        TrainedAligner.load(tmp_path)
+    (tmp_path / "network.json").write_text("{}")
+    with pytest.raises(InputError, match="not the record of an aligner"):
+        TrainedAligner.load(tmp_path)
+    with pytest.raises(InputError, match="no such file"):
+        TrainedAligner.load(tmp_path / "nowhere")
+
+
+def test_joined_aligners_average_their_probabilities(trained: tuple) -> None:
+    aligner, data, _ = trained
+    other = fit_aligner(data, dataclasses.replace(SMALL, epochs=1), seed=4)
+    joined = TrainedAligner.joined([aligner, other])
+    texts = data.source[:9], data.target[:9]
+    for both, one, two in zip(
+        joined.posteriors(*texts), aligner.posteriors(*texts), other.posteriors(*texts), strict=True
+    ):
+        assert both == pytest.approx((one + two) / 2, abs=1e-6)
+    with pytest.raises(UnusableError, match="empty"):
+        TrainedAligner.joined([])
+    stranger = fit_aligner(AlignerData([["a"]], [["b"]], gold={0: Gold(frozenset({(0, 0)}), frozenset())}), SMALL)
+    with pytest.raises(UnusableError, match="another text"):
+        TrainedAligner.joined([aligner, stranger])
+
+
+def test_progress_rises_to_the_end() -> None:
+    data, _ = corpus()
+    told: list[AlignerProgress] = []
+    fit_aligner(data, dataclasses.replace(SMALL, epochs=1), minutes=0.02, progress=told.append)
+    shares = [each.done for each in told]
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0.0, 1.0)
+    assert 1 < told[-1].seconds < 30
+
+
+def test_lexicon_and_lemmas_are_taken() -> None:
+    data, true = corpus()
+    lemmas = [[word[:2] for word in words] for words in data.source]
+    known = dataclasses.replace(data, source_lemmas=lemmas, lexicon=[("new word", "neu")])
+    aligner = fit_aligner(known, dataclasses.replace(SMALL, epochs=1))
+    links = aligner.links([["w1", "word"]], [["z1", "neu"]], source_lemmas=[["w1", "wo"]])
+    assert len(links) == 1
+    assert error(aligner, known, true, teachers=data.teachers, source_lemmas=lemmas) < 0.9
+
+
+def test_data_that_do_not_fit_are_refused_by_name() -> None:
+    data, _ = corpus()
+    refused = {
+        "target has 3 sentences": {"target": data.target[:3]},
+        r"source_lemmas\[0\] has 0 items": {"source_lemmas": [[]] * PAIRS},
+        r"teachers\[0\].forward is of 1 pairs": {"teachers": [TeacherLinks([{}], [{}] * PAIRS)]},
+        "gold names pair 160": {"gold": {PAIRS: Gold(frozenset(), frozenset())}},
+        r"fixed\[5\] has the link 0-0": {"fixed": {5: frozenset({(0, 0)})}},
+        "neither teachers nor gold": {"teachers": ()},
+    }
+    for message, changed in refused.items():
+        with pytest.raises(UnusableError, match=message):
+            fit_aligner(dataclasses.replace(data, **changed), SMALL)
+    with pytest.raises(UnusableError, match="no words"):
+        fit_aligner(AlignerData([[]], [[]], teachers=[TeacherLinks([{}], [{}])]), SMALL)
+    with pytest.raises(UnusableError, match="minutes is 0"):
+        fit_aligner(data, SMALL, minutes=0)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"width": 0}, {"dropout": 1.0}, {"threshold": -0.1}, {"attention": "no"}, {"learning_rate": 0.0}]
+)
+def test_settings_out_of_range_are_refused_by_name(changed: dict) -> None:
+    with pytest.raises(UnusableError, match=next(iter(changed))):
+        AlignerSettings(**changed)
+
+
+def test_learning_rate_rises_and_falls() -> None:
+    factor = aligner_training.learning_rate_factor
+    assert factor(0, 0.0) == pytest.approx(0.01)
+    assert factor(500, 0.0) == 1.0
+    assert factor(500, 0.5) == pytest.approx(0.51)
+    assert factor(500, 1.0) == pytest.approx(0.02)

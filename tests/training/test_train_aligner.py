@@ -1,0 +1,294 @@
+"""The command around the network, with a stand-in for it: what it is given, what it leaves, and how it goes on."""
+
+import gzip
+import itertools
+import json
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from hf_seq2seq_attn import cli
+from hf_seq2seq_attn.probing import iterate_matrices, read_link_file
+from hf_seq2seq_attn.text_files import InputError
+from hf_seq2seq_attn.training import aligner_fits, aligner_inference
+from hf_seq2seq_attn.training.aligner_forms import teacher_forms
+from hf_seq2seq_attn.training.aligner_training import AlignerProgress
+
+
+class StandIn:
+    """Averages the teachers, lets gold and fixed links through, and keeps its seeds."""
+
+    calls: ClassVar[list[tuple[int, float | None]]] = []
+    fail_after: ClassVar[int | None] = None
+
+    def __init__(self, seeds, gold):
+        self.seeds, self.gold = seeds, gold
+
+    @classmethod
+    def fit(cls, data, settings, *, seed, minutes, resume_dir, progress):
+        data.check()
+        state = Path(resume_dir, "state.json")
+        done = json.loads(state.read_text()) if state.exists() else 0
+        for step in range(done, 4):
+            if cls.fail_after is not None and len(cls.calls) >= cls.fail_after:
+                raise KeyboardInterrupt
+            cls.calls.append((seed, minutes))
+            state.write_text(str(step + 1))
+            progress(AlignerProgress("stand-in", (step + 1) / 4, 0.1, 1.0))
+        return cls([seed], [[pair, sorted(gold.possible)] for pair, gold in data.gold.items()])
+
+    @classmethod
+    def joined(cls, aligners):
+        return cls([seed for each in aligners for seed in each.seeds], aligners[0].gold)
+
+    def save(self, folder):
+        Path(folder, "network.json").write_text(json.dumps([self.seeds, self.gold]))
+
+    @classmethod
+    def load(cls, folder):
+        return cls(*json.loads(Path(folder, "network.json").read_text()))
+
+    def teacher_forms(self, source, target, *, source_lemmas=None, target_lemmas=None):
+        return teacher_forms(source, target, source_lemmas, target_lemmas)
+
+    def posteriors(self, source, target, *, source_lemmas=None, target_lemmas=None, teachers=()):
+        found = [np.zeros((len(t), len(s)), dtype=np.float32) for s, t in zip(source, target, strict=True)]
+        for teacher in teachers:
+            for matrix, *both in zip(found, teacher.forward, teacher.reverse, strict=True):
+                for (i, j), weight in itertools.chain.from_iterable(each.items() for each in both):
+                    matrix[j, i] += weight / len(teachers) / 2
+        return found
+
+    def links(self, source, target, *, source_lemmas=None, target_lemmas=None, teachers=(), fixed=None):
+        matrices = self.posteriors(source, target, teachers=teachers)
+        found = [{(int(i), int(j)): float(m[j, i]) for j, i in np.argwhere(m > 0.5)} for m in matrices]
+        if teachers and len(source) > 20:
+            for pair, links in self.gold:
+                found[pair] = {tuple(link): 1.0 for link in links}
+        for pair, links in (fixed or {}).items():
+            found[pair] |= dict.fromkeys(links, 1.0)
+        return found
+
+
+@pytest.fixture(autouse=True)
+def stand_in(monkeypatch):
+    StandIn.calls, StandIn.fail_after = [], None
+    monkeypatch.setattr(aligner_fits, "fit_aligner", StandIn.fit)
+    monkeypatch.setattr(aligner_fits, "TrainedAligner", StandIn)
+    monkeypatch.setattr(aligner_inference, "TrainedAligner", StandIn)
+    return StandIn
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Thirty pairs of words that are each other's capitals, in reverse; line 5 is blank, line 8 belongs to line 7."""
+    draw = np.random.default_rng(0)
+    sources = [[f"w{n}x" for n in draw.integers(0, 9, draw.integers(2, 6))] for _ in range(30)]
+    targets = [[word.upper().replace("W", "v") for word in reversed(words)] for words in sources]
+    lines = [[" ".join(words) for words in side] for side in (sources, targets)]
+    lines[0][4] = lines[1][4] = ""
+    lines[0][7] = lines[1][7] = "<range>"
+    for name, side in zip(("source", "target"), lines, strict=True):
+        (tmp_path / name).write_text("".join(line + "\n" for line in side), encoding="utf-8")
+    return tmp_path
+
+
+def run(files, *options, source="source", target="target", command="train-aligner"):
+    return CliRunner().invoke(cli.app, [command, str(files / source), str(files / target), *map(str, options)])
+
+
+def train(files, *options):
+    result = run(files, "-o", files / "DIR", "--teacher", "builtin", *options)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result
+
+
+def write(files, name, *lines):
+    path = files / name
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_links_of_every_line_come_out_and_the_folder_describes_itself(files):
+    train(files, "--links", files / "out.align", "--seeds", "3,5")
+    links = read_link_file(files / "out.align").sentences
+    words = [line.split() for line in (files / "source").read_text().splitlines()]
+    assert len(links) == 30
+    assert not links[4].sure and not links[7].sure
+    right = sum((i == len(words[n]) - 1 - j) for n in (0, 1, 2, 9, 11) for i, j in links[n].sure)
+    assert right > 0.7 * sum(len(words[n]) for n in (0, 1, 2, 9, 11))
+    record = json.loads((files / "DIR" / "aligner.json").read_text())
+    assert record["seeds"] == [3, 5] and record["teachers"] == ["builtin"]
+    assert record["lines"] == 30 and record["pairs"] == 28
+    assert not (files / "DIR" / "training").exists()
+    card = (files / "DIR" / "README.md").read_text()
+    assert "| seeds | 3, 5 |" in card and "28 of 30 lines" in card
+    assert {path.name for path in (files / "DIR").iterdir()} == {
+        "aligner.json", "README.md", "network.json", "builtin", "links.pharaoh-p.gz"
+    }  # fmt: skip
+
+
+def test_the_same_command_again_trains_nothing_and_gives_the_same_links(files, stand_in):
+    train(files, "--links", files / "one.jsonl")
+    trained = len(stand_in.calls)
+    train(files, "--links", files / "two.jsonl")
+    assert len(stand_in.calls) == trained
+    assert (files / "one.jsonl").read_text() == (files / "two.jsonl").read_text()
+
+
+def test_a_stopped_run_goes_on_and_comes_to_the_same_folder(files, stand_in):
+    train(files, "--links", files / "whole.prob", "--seeds", "1,2", "--minutes", "3")
+    shares = {minutes for _, minutes in stand_in.calls}
+    assert len(shares) == 1 and 1.3 < shares.pop() <= 1.5
+    (files / "DIR").rename(files / "WHOLE")
+    stand_in.calls.clear()
+    stand_in.fail_after = 6
+    assert run(files, "-o", files / "DIR", "--teacher", "builtin", "--seeds", "1,2", "--minutes", "3").exit_code != 0
+    assert (files / "DIR" / "training").is_dir() and not (files / "DIR" / "aligner.json").exists()
+    stand_in.fail_after = None
+    train(files, "--links", files / "resumed.prob", "--seeds", "1,2", "--minutes", "3")
+    assert [seed for seed, _ in stand_in.calls] == [1] * 4 + [2] * 4
+    assert len({minutes for _, minutes in stand_in.calls}) == 1
+    assert (files / "resumed.prob").read_text() == (files / "whole.prob").read_text()
+
+
+def test_gold_and_fixed_links_reach_the_network_and_fixed_ones_come_out(files):
+    gold = write(files, "gold", "0-0", *[""] * 29)
+    fixed = write(files, "fixed", *[""] * 29, "0-0 1-1")
+    train(files, "--gold", gold, "--fixed-links", fixed, "--links", files / "out.prob")
+    lines = (files / "out.prob").read_text().splitlines()
+    assert lines[0] == "0-0:1.0"
+    assert "0-0:1.0" in lines[29].split() and "1-1:1.0" in lines[29].split()
+    record = json.loads((files / "DIR" / "aligner.json").read_text())
+    assert record["gold_pairs"] == 1 and record["fixed_links"] == 2
+
+
+def test_new_text_is_aligned_by_the_folder(files):
+    train(files)
+    source = write(files, "new", "w1x w2x", "", "<range>", "w3x never")
+    target = write(files, "new-target", "v2X v1X", "", "", "v3X")
+    fixed = write(files, "new-fixed", "", "", "", "1-0")
+    result = run(
+        files, files / "new-target", "-o", files / "new.jsonl", "--soft", files / "new.npz", "--fixed-links", fixed,
+        source="DIR", target="new", command="align",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    rows = [json.loads(line) for line in (files / "new.jsonl").read_text().splitlines()]
+    assert len(rows) == 4
+    assert {tuple(link[:2]) for link in rows[0]["links"]} == {(0, 1), (1, 0)}
+    assert rows[1]["links"] == rows[2]["links"] == []
+    assert [1, 0, 1.0] in rows[3]["links"]
+    assert [matrix.shape for matrix in iterate_matrices(files / "new.npz")] == [(2, 2), (0, 0), (0, 0), (1, 2)]
+    assert source.exists() and target.exists()
+
+
+def test_options_that_do_not_apply_are_refused(files):
+    train(files)
+    arguments = dict(source="DIR", target="source", command="align")
+    refused = run(files, files / "target", "--layer", "2", "--combine", "mean", **arguments)
+    assert isinstance(refused.exception, InputError)
+    assert "leave out --layer, --combine" in str(refused.exception)
+    refused = run(files, files / "target", "--source-lemmas", files / "source", **arguments)
+    assert "was trained without source lemmas" in str(refused.exception)
+    refused = run(files, files / "target", "--ids", files / "source", source="none", target="source", command="align")
+    assert "--ids: only for a folder that train-aligner left" in str(refused.exception)
+
+
+def test_an_aligner_with_lemmas_asks_for_lemmas(files):
+    train(files, "--source-lemmas", files / "source")
+    refused = run(files, files / "target", source="DIR", target="source", command="align")
+    assert "was trained with source lemmas; give --source-lemmas" in str(refused.exception)
+
+
+def test_suggestions_are_printed_with_their_lines(files):
+    result = train(files, "--suggest", "3")
+    table = [line.split("\t") for line in result.stdout.splitlines()]
+    assert table[0] == ["line", "verse", "doubt", "words", "source", "target"]
+    assert len(table) == 4
+    sources = (files / "source").read_text().splitlines()
+    for row in table[1:]:
+        # A verse holds the words of the line that was merged into it.
+        assert sources[int(row[0]) - 1] == row[4]
+    assert (files / "DIR" / "suggestions.tsv").read_text() == result.stdout
+
+
+def test_another_run_in_the_folder_is_refused_and_overwrite_starts_anew(files, stand_in):
+    train(files)
+    other = run(files, "-o", files / "DIR", "--teacher", "builtin", "--seeds", "2")
+    assert "holds an aligner that is not this one (it differs in: seeds)" in str(other.exception)
+    train(files, "--seeds", "2", "--overwrite")
+    assert json.loads((files / "DIR" / "network.json").read_text())[0] == [2]
+    stand_in.fail_after = 0
+    run(files, "-o", files / "DIR2", "--teacher", "builtin")
+    other = run(files, "-o", files / "DIR2", "--teacher", "builtin", "--forms", "1")
+    assert "holds an unfinished aligner that is not this one (it differs in: forms)" in str(other.exception)
+
+
+def test_a_folder_with_a_foreign_card_is_left_alone(files):
+    (files / "DIR").mkdir()
+    (files / "DIR" / "README.md").write_text("mine")
+    result = run(files, "-o", files / "DIR", "--teacher", "builtin")
+    assert "holds a README.md that is no aligner's" in str(result.exception)
+    assert (files / "DIR" / "README.md").read_text() == "mine"
+
+
+def test_a_file_of_links_teaches(files):
+    links = write(files, "teacher.align", *["0-1", *[""] * 29])
+    result = run(files, "-o", files / "DIR", "--teacher", links, "--links", files / "out.align")
+    assert result.exit_code == 0, result.exception
+    assert (files / "out.align").read_text().splitlines() == ["0-1", *[""] * 29]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--teacher", "giza"), "'giza' is no teacher and no file; give eflomal, builtin, none or a file of links"),
+        (("--teacher", "none", "--teacher", "builtin"), "none stands beside another"),
+        (("--seeds", "1,1"), "must be different numbers"),
+        (("--seeds", "one"), "'one' are no whole numbers"),
+        (("--set", "nothing=1"), "'nothing=1' is no setting"),
+        (("--set", "width=wide"), "width=wide: must be a whole number"),
+        (("--set", "width=0"), "width is 0; it must be at least 1"),
+        (("--set", "dropout=1.5"), "dropout is 1.5; it must be at least 0 and below 1"),
+        (("--links", "{}/out.a3"), "a3 can be read but not written"),
+        (("--gold", "{}/gold"), "gold:2: ends before line 2"),
+        (("--fixed-links", "{}/fixed"), "fixed:1: source index 99"),
+        (("--lexicon", "{}/lexicon"), "lexicon:2: 'alone' has no two columns"),
+        (("--teacher", "{}/gold"), "gold:2: ends before line 2"),
+    ],
+)
+def test_bad_input_is_refused_before_any_work(files, options, message):
+    write(files, "gold", "0-0")
+    write(files, "fixed", "99-0", *[""] * 29)
+    write(files, "lexicon", "a\tb", "alone")
+    result = run(files, "-o", files / "DIR", *(option.format(files) for option in options))
+    assert isinstance(result.exception, InputError)
+    assert message in str(result.exception)
+    assert not (files / "DIR").exists()
+
+
+def test_without_a_teacher_something_else_must_teach(files):
+    result = run(files, "-o", files / "DIR", "--teacher", "none")
+    assert "--teacher none: without hand-made links there is nothing to learn from; give --gold" in str(
+        result.exception
+    )
+
+
+def test_files_of_different_sizes_are_refused_with_exit_code_2(files, monkeypatch, capsys):
+    write(files, "short", "v1X")
+    monkeypatch.setattr("sys.argv", ["x", "train-aligner", *(str(files / n) for n in ("source", "short")), "-o", "D"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert f"{files / 'short'}:2: 1 lines, but" in capsys.readouterr().err
+
+
+def test_kept_links_carry_probabilities(files):
+    train(files)
+    with gzip.open(files / "DIR" / "links.pharaoh-p.gz", "rt") as stream:
+        lines = stream.read().splitlines()
+    assert len(lines) == 30
+    assert all(0 < float(link.partition(":")[2]) <= 1 for line in lines for link in line.split())

@@ -1,0 +1,194 @@
+"""Everything that `train-aligner` and `align` read, checked line by line before any work is done.
+
+Texts are verse-aligned files or ordinary ones, see `probing.Verse`: `<range>` lines are merged into the line above, and
+results are written back with a blank line for each, so that N lines in are N lines out. Line numbers of links, gold and
+fixed links are those of the texts.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from hf_seq2seq_attn.probing import BitextLine, Gold, Link, Links, Verse, iterate_bitext, unmerged
+from hf_seq2seq_attn.text_files import InputError, iterate_lines
+
+from .aligner_data import AlignerData, TeacherLinks
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class AlignerFiles:
+    """The files of a bitext.
+
+    Attributes:
+        source, target: a sentence or verse a line, words split by white space.
+        verses: the name of each line's verse, for messages.
+        source_lemmas, target_lemmas: one lemma for each word.
+    """
+
+    source: Path
+    target: Path
+    verses: Path | None = None
+    source_lemmas: Path | None = None
+    target_lemmas: Path | None = None
+
+
+@dataclass(frozen=True)
+class AlignerText:
+    """A bitext as read; lists have one entry for each verse, which takes one or more lines of the files.
+
+    Attributes:
+        files: where it comes from.
+        verses: where each stands.
+        source, target: words as they are in the files; an empty list where there are none.
+        source_lemmas, target_lemmas: one for each word; None without a file of them.
+        digest: SHA-256 of the words and lemmas.
+    """
+
+    files: AlignerFiles
+    verses: list[Verse]
+    source: list[list[str]]
+    target: list[list[str]]
+    source_lemmas: list[list[str]] | None
+    target_lemmas: list[list[str]] | None
+    digest: str
+
+    @property
+    def lines(self) -> int:
+        """Return the number of lines of each file."""
+        return sum(verse.lines for verse in self.verses)
+
+    def place(self, pair: int) -> str:
+        """Return where a pair stands, for messages: `FILE:12 (MAT 1:2)`."""
+        return f"{self.files.source}:{self.verses[pair].place}"
+
+    def per_line(self, results: Iterable[T], blank: T) -> Iterator[T]:
+        """Yield one result for each line of the files: `blank` on lines that were merged into the one above."""
+        return unmerged(self.verses, results, blank)
+
+
+def read_text(files: AlignerFiles) -> AlignerText:
+    """Read a bitext.
+
+    Raises:
+        InputError: `FILE:LINE: what; remedy`; names the verse where there is a file of names.
+    """
+    rows: list[BitextLine] = list(
+        iterate_bitext(
+            files.source,
+            files.target,
+            ids=files.verses,
+            source_lemmas=files.source_lemmas,
+            target_lemmas=files.target_lemmas,
+        )
+    )
+    source, target = [row.source for row in rows], [row.target for row in rows]
+    source_lemmas = None if files.source_lemmas is None else [row.source_lemmas or [] for row in rows]
+    target_lemmas = None if files.target_lemmas is None else [row.target_lemmas or [] for row in rows]
+    digest = hashlib.sha256()
+    for channel in (source, target, source_lemmas, target_lemmas):
+        for words in channel or ():
+            digest.update((" ".join(words) + "\n").encode())
+        digest.update(b"\0")
+    verses = [row.verse for row in rows]
+    return AlignerText(files, verses, source, target, source_lemmas, target_lemmas, digest.hexdigest())
+
+
+def check_trainable(text: AlignerText) -> None:
+    """Raise an InputError unless some pair has words on both sides."""
+    if not any(source and target for source, target in zip(text.source, text.target, strict=True)):
+        raise InputError(
+            f"{text.files.source}: no line has words here and in {text.files.target}; there is nothing to learn from"
+        )
+
+
+def read_gold_links(path: str | Path, text: AlignerText, base: int | None = None) -> dict[int, Gold]:
+    """Return the hand-made links of the pairs that have some, by pair number from 0; blank lines are not annotated.
+
+    Args:
+        path: of any format that `probing.iterate_pairs` reads, a line for each line of the text.
+        base: what the file counts from; None = found.
+
+    Raises:
+        InputError: another number of lines than the text, an index outside its sentence, links on a `<range>` line.
+    """
+    rows = _with_links(path, text, base)
+    return {pair: Gold(row.sure or frozenset(), row.links) for pair, row in enumerate(rows) if row.links}
+
+
+def read_fixed_links(path: str | Path, text: AlignerText, base: int | None = None) -> dict[int, Links]:
+    """Return the links that must come out, by pair number; arguments and errors as in `read_gold_links`."""
+    return {pair: gold.possible for pair, gold in read_gold_links(path, text, base).items()}
+
+
+def read_teacher_links(path: str | Path, text: AlignerText, base: int | None = None) -> TeacherLinks:
+    """Return the links of a file as those of both directions, with their probabilities where the file has them.
+
+    The weights of a word with several partners are scaled to a sum of 1, in each direction. Arguments and errors as in
+    `read_gold_links`.
+    """
+    rows = _with_links(path, text, base)
+    weights = [{link: row.probabilities.get(link, 1.0) for link in row.links or ()} for row in rows]
+    return TeacherLinks(
+        [_shared_out(each, side=1) for each in weights], [_shared_out(each, side=0) for each in weights]
+    )
+
+
+def _shared_out(weights: dict[Link, float], side: int) -> dict[Link, float]:
+    """Scale the weights so that those of each word on one side (0 source, 1 target) sum to at most 1."""
+    totals: dict[int, float] = {}
+    for link, weight in weights.items():
+        totals[link[side]] = totals.get(link[side], 0.0) + weight
+    return {link: weight / max(totals[link[side]], 1.0) for link, weight in weights.items()}
+
+
+def read_lexicon(path: str | Path) -> list[tuple[str, str]]:
+    """Return the word pairs of a file with a source and a target word a line, between them a tab; further columns,
+    such as a count, and blank lines are passed over.
+
+    Raises:
+        InputError: a line with one column, or a word with white space inside.
+    """
+    pairs = []
+    for number, line in enumerate(iterate_lines(path), start=1):
+        if not line.strip():
+            continue
+        words = [column.strip() for column in line.split("\t")[:2]]
+        if len(words) < 2 or not all(words):
+            raise InputError(
+                f"{path}:{number}: {line.strip()!r} has no two columns; write SOURCE<tab>TARGET, one word each"
+            )
+        long = next((word for word in words if len(word.split()) > 1), None)
+        if long is not None:
+            raise InputError(f"{path}:{number}: {long!r} is more than one word; write each pair of words on its own")
+        pairs.append((words[0], words[1]))
+    return pairs
+
+
+def aligner_data(
+    text: AlignerText,
+    *,
+    teachers: Sequence[TeacherLinks] = (),
+    gold: dict[int, Gold] | None = None,
+    fixed: dict[int, Links] | None = None,
+    lexicon: Sequence[tuple[str, str]] = (),
+) -> AlignerData:
+    """Return a text and what is known about its links in the form that `fit_aligner` takes."""
+    return AlignerData(
+        text.source,
+        text.target,
+        text.source_lemmas,
+        text.target_lemmas,
+        teachers=teachers,
+        gold=gold or {},
+        fixed=fixed or {},
+        lexicon=lexicon,
+    )
+
+
+def _with_links(path: str | Path, text: AlignerText, base: int | None) -> list[BitextLine]:
+    files = text.files
+    return list(iterate_bitext(files.source, files.target, path, ids=files.verses, base=base))

@@ -1,0 +1,91 @@
+"""The forms of a text that a statistical teacher is run on: the fewer the types, the more often each is seen."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .aligner_data import LinkWeights, Sentences, TeacherLinks
+from .aligner_text import LeftOut, is_character_level, linkable_words, stripped
+
+PREFIX = 4
+"""Letters kept of a word: enough to tell words apart, few enough to join the forms of one lemma."""
+
+
+@dataclass(frozen=True)
+class TeacherForm:
+    """A text to run a teacher on.
+
+    Attributes:
+        name: says what was done to either side.
+        source, target: its sentences; some may be empty.
+        left_out: which words of the user's text they hold.
+    """
+
+    name: str
+    source: list[list[str]]
+    target: list[list[str]]
+    left_out: LeftOut
+
+    def restored(self, forward: Sequence[LinkWeights], reverse: Sequence[LinkWeights]) -> TeacherLinks:
+        """Return the teacher's links of this form with the places of the words in the user's text."""
+        return TeacherLinks(self.left_out.restored(forward), self.left_out.restored(reverse))
+
+
+def teacher_forms(
+    source: Sentences,
+    target: Sentences,
+    source_lemmas: Sentences | None = None,
+    target_lemmas: Sentences | None = None,
+    *,
+    left_out: LeftOut | None = None,
+    letters: bool | None = None,
+) -> list[TeacherForm]:
+    """Return the forms of a text, the most useful first; forms that do not differ are given once.
+
+    - prefixes: the first letters of each word, without marks; lemmas in full where there are some;
+    - bare: lower case without marks on the source side, prefixes on the target side;
+    - lower: lower case.
+
+    Texts of single letters or sounds have one form, which keeps the difference of small and capital letters.
+
+    Args:
+        left_out, letters: which words take part, and whether tokens are letters or sounds, as an earlier text of the
+            same kind says; None = find out from this one.
+    """
+    left_out = linkable_words(source, target) if left_out is None else left_out
+    sides = left_out.apply(source, target)
+    if letters is None:
+        letters = is_character_level(source) and is_character_level(target)
+    if letters:
+        return [TeacherForm("cased", *(_formed(side, _cased) for side in sides), left_out)]
+    lemmas = left_out.apply(source_lemmas or source, target_lemmas or target)
+    short = [
+        _formed(texts, str.lower if given else _prefix)
+        for texts, given in zip(lemmas, (source_lemmas is not None, target_lemmas is not None), strict=True)
+    ]
+    candidates = {
+        "prefixes": (short[0], short[1]),
+        "bare-prefixes": (_formed(sides[0], stripped), short[1]),
+        "lower": (_formed(sides[0], str.lower), _formed(sides[1], str.lower)),
+    }
+    forms: list[TeacherForm] = []
+    for name, (left, right) in candidates.items():
+        if not any(form.source == left and form.target == right for form in forms):
+            forms.append(TeacherForm(name, left, right, left_out))
+    return forms
+
+
+def _formed(sentences: Sentences, change: Callable[[str], str]) -> list[list[str]]:
+    known: dict[str, str] = {}
+    return [
+        [known[word] if word in known else known.setdefault(word, change(word)) for word in words]
+        for words in sentences
+    ]
+
+
+def _prefix(word: str) -> str:
+    return stripped(word)[:PREFIX]
+
+
+def _cased(word: str) -> str:
+    """Spell out capitals, for teachers that compare words in lower case."""
+    return word if word == word.lower() else f"^{word.lower()}"

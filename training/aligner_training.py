@@ -1,0 +1,395 @@
+"""Train a word aligner on a bitext: from a teacher's links, hand-made links where there are some, and the text itself.
+
+Matrices are (T, S): rows are target words, columns source words, as everywhere in this package.
+"""
+
+import dataclasses
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hf_seq2seq_attn.errors import UnusableError
+from hf_seq2seq_attn.probing import Gold
+
+from .aligner_batches import PairedText, SideText
+from .aligner_data import AlignerData, LinkWeights, Sentences
+from .aligner_links import mixed, tuned_threshold
+from .aligner_losses import batch_loss
+from .aligner_model import ATTENTIONS, AlignerNetwork, NetworkSize
+from .aligner_state import AlignerState
+from .aligner_text import FeatureIndex, LeftOut, stripped
+from .trained_aligner import MEASURES, LinkRule, TextKind, TrainedAligner, known_pairs, measured
+
+FEWEST_BATCHES = 20
+"""Of an epoch: small texts have smaller batches."""
+SMALLER_BATCHES = 6
+"""Batches of the stage by hand are so many times smaller: there are few pairs, and many steps are better."""
+TEXT_SHARE = 0.9
+"""Of the time, for the stage that goes over all of the text, if another over the hand-aligned pairs follows."""
+WARM_UP = 100
+"""Steps in which the learning rate rises."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AlignerSettings:
+    """Choices of network and training; the defaults are meant to serve every bitext.
+
+    Attributes:
+        width, layers, attention, grid_width, dropout, form_dropout: see `NetworkSize`.
+        most_features: rows of each table of whole forms or n-grams, the most frequent ones.
+        learning_rate: the highest; it rises for 100 steps and falls along a half cosine.
+        cells: of the grid (target words x source words) in a batch, in texts that fill 20 of them.
+        epochs: passes over the text, if no time is given.
+        gold_share: share of the pairs of an epoch that are hand-aligned ones, repeated as often as needed; it does not
+            matter where more than that are hand-aligned.
+        gold_epochs, gold_steps, gold_learning_rate: after that, passes over the hand-aligned pairs alone, at most so
+            many steps; there what the annotators do differently from the teacher is learnt.
+        blind: share of the pairs in which the network does not see what the teacher says.
+        reconstruction: weight of predicting each word from those that it is aligned with.
+        agreement: weight of the difference between the two directions.
+        held_out: share of the hand-aligned pairs that choose the threshold and the teacher's weight instead of training
+            the network; with fewer than `fewest` of them, `threshold` and `teacher_weight` hold.
+        threshold: probability above which a cell is a link, without hand-made links; letters_threshold: of texts whose
+            tokens are letters or sounds.
+        teacher_weight: the teacher's own share in that probability, without hand-made links.
+    """
+
+    width: int = 128
+    layers: int = 2
+    attention: str = "dot"
+    grid_width: int = 16
+    dropout: float = 0.2
+    form_dropout: float = 0.1
+    most_features: int = 30_000
+    learning_rate: float = 2e-3
+    cells: int = 30_000
+    epochs: int = 6
+    gold_share: float = 0.25
+    gold_epochs: int = 12
+    gold_steps: int = 150
+    gold_learning_rate: float = 7e-4
+    blind: float = 0.25
+    reconstruction: float = 0.0
+    agreement: float = 0.0
+    held_out: float = 0.15
+    fewest: int = 20
+    threshold: float = 0.25
+    letters_threshold: float = 0.15
+    teacher_weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in (
+            "width",
+            "layers",
+            "grid_width",
+            "most_features",
+            "cells",
+            "epochs",
+            "fewest",
+            "gold_epochs",
+            "gold_steps",
+        ):
+            if getattr(self, name) < 1:
+                raise UnusableError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("dropout", "form_dropout", "gold_share", "held_out"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UnusableError(f"{name} is {getattr(self, name)}; it must be at least 0 and below 1")
+        for name in ("blind", "threshold", "letters_threshold", "teacher_weight"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UnusableError(f"{name} is {getattr(self, name)}; it must be from 0 to 1")
+        for name in ("reconstruction", "agreement"):
+            if not getattr(self, name) >= 0:
+                raise UnusableError(f"{name} is {getattr(self, name)}; it must be at least 0")
+        for name in ("learning_rate", "gold_learning_rate"):
+            if not getattr(self, name) > 0:
+                raise UnusableError(f"{name} is {getattr(self, name)}; it must be above 0")
+        if self.attention not in ATTENTIONS:
+            raise UnusableError(f"attention is {self.attention!r}; allowed are {', '.join(ATTENTIONS)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class AlignerProgress:
+    """Where a training stands.
+
+    Attributes:
+        stage: "prepare", "train" or "extract".
+        done: share of the whole fit, 0..1.
+        seconds: since it began, those before a resumption included.
+        loss: mean of the last steps; NaN before the first.
+    """
+
+    stage: str
+    done: float
+    seconds: float
+    loss: float
+
+
+def fit_aligner(
+    data: AlignerData,
+    settings: AlignerSettings,
+    *,
+    seed: int = 0,
+    minutes: float | None = None,
+    resume_dir: Path | None = None,
+    progress: Callable[[AlignerProgress], Any] | None = None,
+) -> TrainedAligner:
+    """Train an aligner on `data`.
+
+    The text of pairs without hand-made links is trained on as well; there is no other way to learn their words.
+
+    Args:
+        minutes: of wall clock for the training; None = `settings.epochs` passes over the text.
+        resume_dir: where the state is kept while training; if it holds one of the same data, settings and seed, the
+            training goes on there, and ends as it would have without the interruption.
+        progress: called about once in two seconds.
+
+    Raises:
+        UnusableError: data that do not fit together, or nothing to learn from.
+    """
+    if minutes is not None and not minutes > 0:
+        raise UnusableError(f"minutes is {minutes}; it must be above 0")
+    return _Fit(data, settings, seed, minutes, resume_dir, progress or (lambda _: None)).run()
+
+
+class _Fit:
+    """One training: the text as batches, the network, and where it stands."""
+
+    def __init__(
+        self,
+        data: AlignerData,
+        settings: AlignerSettings,
+        seed: int,
+        minutes: float | None,
+        resume_dir: Path | None,
+        progress: Callable[[AlignerProgress], Any],
+    ) -> None:
+        data.check()
+        if not data.teachers and not data.gold and not settings.reconstruction:
+            raise UnusableError(
+                "data has neither teachers nor gold; give one of them, or set reconstruction above 0 to learn from the "
+                "text alone"
+            )
+        self.data, self.settings, self.seed = data, settings, seed
+        self.budget = None if minutes is None else minutes * 60
+        self.progress = progress
+        self.started = time.monotonic()
+        progress(AlignerProgress("prepare", 0.0, 0.0, math.nan))
+        self.kind = TextKind.of(data.source, data.target)
+        self.left_out = self.kind.left_out(data.source, data.target)
+        self.indices = [
+            FeatureIndex.build(words, lemmas, most=settings.most_features) for words, lemmas in self._sides()
+        ]
+        if not any(data.source) or not any(data.target):
+            raise UnusableError("source and target have no words; there is nothing to train on")
+        self.held_out = self._draw_held_out()
+        self.text = self._text()
+        cells = int(self.text.lengths.prod(1).sum())
+        self.cells = max(1, min(settings.cells, cells // FEWEST_BATCHES))
+        self.state = AlignerState.start(self._network, settings, seed, resume_dir, data)
+
+    def run(self) -> TrainedAligner:
+        """Train, choose the rule of extraction, and return the aligner."""
+        network, settings = self.state.network, self.settings
+        network.train()
+        losses: list[float] = []
+        told = time.monotonic()
+        for places, rate, done in self._lessons():
+            batch = self.text.batch(places)
+            loss = batch_loss(
+                network,
+                batch,
+                blind=settings.blind,
+                reconstruction=settings.reconstruction,
+                agreement=settings.agreement,
+            )
+            self.state.update(loss, rate)
+            losses = [*losses[-99:], float(loss.detach())]
+            if time.monotonic() - told > 2:
+                told = time.monotonic()
+                self.progress(AlignerProgress("train", 0.98 * done, self._seconds(), float(np.mean(losses))))
+            self.state.save_now_and_then(self._seconds())
+        self.state.save(self._seconds())
+        self.progress(AlignerProgress("extract", 0.98, self._seconds(), float(np.mean(losses)) if losses else math.nan))
+        aligner = self._aligner()
+        self.progress(AlignerProgress("extract", 1.0, self._seconds(), float(np.mean(losses)) if losses else math.nan))
+        return aligner
+
+    def _seconds(self) -> float:
+        return self.state.seconds_before + time.monotonic() - self.started
+
+    def _sides(self) -> list[tuple[Sentences, Sentences | None]]:
+        data = self.data
+        words = self.left_out.apply(data.source, data.target)
+        lemmas = self.left_out.apply(data.source_lemmas or data.source, data.target_lemmas or data.target)
+        given = (data.source_lemmas is not None, data.target_lemmas is not None)
+        return [(side, lemma if has else None) for side, lemma, has in zip(words, lemmas, given, strict=True)]
+
+    def _draw_held_out(self) -> list[int]:
+        gold = sorted(self.data.gold)
+        if len(gold) < self.settings.fewest or not self.settings.held_out:
+            return []
+        number = max(1, min(MOST_HELD_OUT, round(self.settings.held_out * len(gold))))
+        return sorted(np.random.default_rng(self.seed).permutation(gold)[:number].tolist())
+
+    def _text(self) -> PairedText:
+        """Return the text as batches; the lexicon's pairs follow the user's as sentences of their own."""
+        data, left_out = self.data, self.left_out
+        shared: dict[str, int] = {}
+        extra = [[one.split() for one, _ in data.lexicon], [other.split() for _, other in data.lexicon]]
+        sides = []
+        for index, (words, lemmas), entries in zip(self.indices, self._sides(), extra, strict=True):
+            more = None if lemmas is None else [*lemmas, *entries]
+            sides.append(SideText.of(index, [*words, *entries], more, shared))
+        none: list[LinkWeights] = [{}] * len(data.lexicon)
+        views = [
+            ([*left_out.reduced(each.forward), *none], [*left_out.reduced(each.reverse), *none])
+            for each in data.teachers
+        ]
+        pairs = len(data.source)
+        gold = {place: self._reduced(place, gold) for place, gold in data.gold.items() if place not in self.held_out}
+        for number, (source, target) in enumerate(zip(*extra, strict=True)):
+            links = frozenset((i, j) for i in range(len(source)) for j in range(len(target)))
+            gold[pairs + number] = Gold(links, links)
+        fixed = {
+            place: self._reduced(place, Gold(links, links)).sure
+            for place, links in data.fixed.items()
+            if place not in gold
+        }
+        return PairedText(*sides, views, gold, fixed, known_pairs(self._lexicon(), shared))
+
+    def _reduced(self, place: int, gold: Gold) -> Gold:
+        kept = LeftOut([self.left_out.source[place]], [self.left_out.target[place]])
+        sure, possible = (
+            frozenset(kept.reduced([dict.fromkeys(links, 1.0)])[0]) for links in (gold.sure, gold.possible)
+        )
+        return Gold(sure, possible)
+
+    def _lexicon(self) -> list[tuple[str, str]]:
+        return [(stripped(one), stripped(other)) for one, other in self.data.lexicon]
+
+    def _network(self) -> AlignerNetwork:
+        settings = self.settings
+        source, target = self.indices
+        return AlignerNetwork(
+            NetworkSize(
+                len(source.forms) + 1, len(source.ngrams) + 1, len(target.forms) + 1, len(target.ngrams) + 1,
+                settings.width, settings.layers, settings.attention, settings.grid_width, settings.dropout,
+                settings.form_dropout,
+            )
+        )  # fmt: skip
+
+    def _lessons(self) -> Iterator[tuple[np.ndarray, float, float]]:
+        """Yield batches of pairs, each with its learning rate and the share of the training that is done before it."""
+        settings, state = self.settings, self.state
+        known = np.array(sorted(set(self.data.gold) - set(self.held_out)), dtype=np.int64)
+        known = np.intersect1d(known, self.text.places)
+        first_share = TEXT_SHARE if len(known) else 1.0
+        if state.stage == 0:
+            for places, done in self._passes(self._epoch, self.cells, settings.epochs, first_share):
+                yield places, settings.learning_rate * learning_rate_factor(state.step, done), done * first_share
+            state.stage, state.epoch, state.batch = 1, 0, 0
+        if len(known):
+            cells = max(1, self.cells // SMALLER_BATCHES)
+            limit = settings.gold_steps
+            for places, done in self._passes(lambda generator: known, cells, settings.gold_epochs, 1.0, limit):
+                rate = settings.gold_learning_rate * learning_rate_factor(WARM_UP, done)
+                yield places, rate, first_share + (1 - first_share) * done
+
+    def _passes(
+        self,
+        draw: Callable[[np.random.Generator], np.ndarray],
+        cells: int,
+        epochs: int,
+        share: float,
+        limit: int | None = None,
+    ) -> Iterator[tuple[np.ndarray, float]]:
+        """Yield batches of the pairs that `draw` returns for each pass, and the share of these passes that is done.
+
+        Args:
+            share: of the time at the end of which to stop, if there is a budget; the first stage then takes all of it,
+                however many passes that makes.
+            limit: of batches.
+        """
+        state = self.state
+        budget = self.budget if state.stage == 0 else None
+        while budget is not None or state.epoch < epochs:
+            generator = np.random.default_rng([self.seed, state.stage, state.epoch])
+            batches = list(self.text.cut(draw(generator), cells, generator))
+            passed = state.epoch * len(batches)
+            while state.batch < len(batches):
+                total = min(epochs * len(batches), limit or epochs * len(batches))
+                done = (passed + state.batch) / total
+                if budget is not None:
+                    done = self._seconds() / (budget * share)
+                if done >= 1:
+                    return
+                state.batch += 1
+                yield batches[state.batch - 1], done
+            state.epoch, state.batch = state.epoch + 1, 0
+
+    def _epoch(self, generator: np.random.Generator) -> np.ndarray:
+        """Return the pairs of one pass: those without hand-made links once, those with them as often as asked for."""
+        places = self.text.places
+        by_hand = places[[int(place) in self.text.gold for place in places]]
+        others = np.setdiff1d(places, by_hand)
+        if not self.data.teachers and not self.settings.reconstruction and not self.text.fixed:
+            others = others[:0]
+        share = self.settings.gold_share
+        wanted = max(len(by_hand), round(len(others) * share / (1 - share))) if len(by_hand) else 0
+        repeats = [generator.permutation(by_hand) for _ in range(-(-wanted // max(1, len(by_hand))))]
+        return np.concatenate([others, *repeats])[: len(others) + wanted]
+
+    def _aligner(self) -> TrainedAligner:
+        rule = self._tuned() if self.held_out else self._default_rule()
+        return TrainedAligner([self.state.network.eval()], *self.indices, [rule], self.kind, self._lexicon())
+
+    def _default_rule(self) -> LinkRule:
+        """Return the rule that is used where no hand-made links choose one."""
+        settings = self.settings
+        if self.kind.letters:
+            # Mostly one to one: both directions must agree. What the teacher gets wrong here it gets wrong each time.
+            return LinkRule("harmonic", False, 0.0, settings.letters_threshold)
+        weight = settings.teacher_weight if self.data.teachers else 0.0
+        return LinkRule("links", bool(self.data.teachers), weight, settings.threshold)
+
+    def _tuned(self) -> LinkRule:
+        """Return the rule that is best on the hand-aligned pairs held out."""
+        found: dict[tuple[str, bool, float], list[np.ndarray]] = defaultdict(list)
+        wanted: list[np.ndarray] = []
+        shown = [True, False] if self.data.teachers else [False]
+        weights = (0.0, 0.25, 0.5) if self.data.teachers else (0.0,)
+        for places in self.text.cut(np.array(self.held_out), self.settings.cells, None):
+            batch = self.text.batch(places)
+            inside = ((batch.target.tokens > 0)[:, :, None] & (batch.source.tokens > 0)[:, None, :]).numpy()
+            wanted.append(self._wanted(places, inside.shape)[inside])
+            said = batch.views.mean((1, 2)).numpy()[inside] if self.data.teachers else np.zeros(0)
+            for measure, shows in product(MEASURES, shown):
+                matrix = measured(self.state.network, batch, measure, shows)[inside]
+                for weight in weights:
+                    found[measure, shows, weight].append(mixed(matrix, said, weight) if weight else matrix)
+        choices = {key: tuned_threshold(matrices, wanted) for key, matrices in found.items()}
+        # Of equals the first: the cells' own probabilities, with the teacher seen.
+        measure, shows, weight = min(choices, key=lambda key: round(choices[key][1], 3))
+        return LinkRule(measure, shows, weight, choices[measure, shows, weight][0])
+
+    def _wanted(self, places: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        grid = np.zeros(shape, dtype=bool)
+        for row, place in enumerate(places.tolist()):
+            for i, j in self._reduced(place, self.data.gold[place]).sure:
+                grid[row, j, i] = True
+        return grid
+
+
+MOST_HELD_OUT = 300
+"""Hand-aligned pairs that choose the threshold, at most: more would be of more use in the training."""
+
+
+def learning_rate_factor(step: int, done: float) -> float:
+    """Return the share of the highest learning rate: a rise over 100 steps, then half a cosine down to 2%."""
+    return min(1.0, (step + 1) / WARM_UP) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, done))))

@@ -1,0 +1,279 @@
+"""A trained aligner: networks of one or several seeds, the words that they know, and how probabilities become links."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from hf_seq2seq_attn.errors import UnusableError
+from hf_seq2seq_attn.probing import Link, Links, write_atomically
+from hf_seq2seq_attn.text_files import InputError
+
+from .aligner_batches import Batch, PairedText, SideText
+from .aligner_data import Sentences, TeacherLinks
+from .aligner_forms import TeacherForm, teacher_forms
+from .aligner_links import centred, linked_cells, mixed
+from .aligner_model import AlignerNetwork, NetworkSize
+from .aligner_text import FeatureIndex, LeftOut, droppable_punctuation, is_character_level, linkable_words
+
+MEASURES = ("links", "mean", "harmonic")
+"""The cells' own probabilities; the mean or the harmonic mean of both directions' shares."""
+NETWORK_FILE = "network.json"
+CELLS = 60_000
+"""Cells of a batch when nothing is learnt: about 50 MB."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkRule:
+    """How probabilities become links.
+
+    Attributes:
+        measure: which probability: one of `MEASURES`.
+        shows_teacher: whether the network sees what the teacher says, where there is one.
+        teacher_weight: share of the teacher's own say beside the network's.
+        threshold: cells above it are links.
+    """
+
+    measure: str
+    shows_teacher: bool
+    teacher_weight: float
+    threshold: float
+
+
+@dataclasses.dataclass(frozen=True)
+class TextKind:
+    """What was found out about the text of the training, and holds for texts to come.
+
+    Attributes:
+        letters: its tokens are letters or sounds, not words.
+        drop_source, drop_target: whether a side's punctuation is left out.
+    """
+
+    letters: bool
+    drop_source: bool
+    drop_target: bool
+
+    @classmethod
+    def of(cls, source: Sentences, target: Sentences) -> "TextKind":
+        """Look at a text."""
+        letters = is_character_level(source) and is_character_level(target)
+        return cls(letters, *droppable_punctuation(source, target))
+
+    def left_out(self, source: Sentences, target: Sentences) -> LeftOut:
+        """Return which words of a text of this kind take part."""
+        return linkable_words(source, target, drop=(self.drop_source, self.drop_target))
+
+
+class TrainedAligner:
+    """An aligner that `fit_aligner` made.
+
+    Args:
+        networks: one for each seed; their probabilities are averaged.
+        source_index, target_index: the words and n-grams that they know.
+        rules: of each network, in step with them.
+        kind: of the text that they were trained on.
+        lexicon: pairs of bare forms that are translations.
+    """
+
+    def __init__(
+        self,
+        networks: Sequence[AlignerNetwork],
+        source_index: FeatureIndex,
+        target_index: FeatureIndex,
+        rules: Sequence[LinkRule],
+        kind: TextKind,
+        lexicon: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        self.networks = list(networks)
+        self.source_index = source_index
+        self.target_index = target_index
+        self.rules = list(rules)
+        self.kind = kind
+        self.lexicon = list(lexicon)
+
+    @classmethod
+    def joined(cls, aligners: Sequence["TrainedAligner"]) -> "TrainedAligner":
+        """Return one aligner that averages the probabilities of several, trained on one text with other seeds.
+
+        Raises:
+            UnusableError: none are given, or they do not know the same words.
+        """
+        if not aligners:
+            raise UnusableError("aligners is empty; join at least one")
+        first = aligners[0]
+        for number, other in enumerate(aligners[1:], start=1):
+            if other._vocabulary() != first._vocabulary():
+                raise UnusableError(
+                    f"aligners[{number}] was trained on another text than aligners[0]; join seeds of one"
+                )
+        return cls(
+            [network for aligner in aligners for network in aligner.networks],
+            first.source_index,
+            first.target_index,
+            [rule for aligner in aligners for rule in aligner.rules],
+            first.kind,
+            first.lexicon,
+        )
+
+    def teacher_forms(
+        self,
+        source: Sentences,
+        target: Sentences,
+        *,
+        source_lemmas: Sentences | None = None,
+        target_lemmas: Sentences | None = None,
+    ) -> list[TeacherForm]:
+        """Return the forms of a new text that teachers are run on, of the same names as those of the training text."""
+        left_out = self.kind.left_out(source, target)
+        return teacher_forms(source, target, source_lemmas, target_lemmas, left_out=left_out, letters=self.kind.letters)
+
+    def posteriors(
+        self,
+        source: Sentences,
+        target: Sentences,
+        *,
+        source_lemmas: Sentences | None = None,
+        target_lemmas: Sentences | None = None,
+        teachers: Sequence[TeacherLinks] = (),
+    ) -> list[np.ndarray]:
+        """Return for each pair the probability of every link, (T, S) float32 in [0, 1]; above 0.5 it is a link.
+
+        Args:
+            teachers: what teachers say about this text; () where there are none: the networks then go by the words.
+        """
+        left_out = self.kind.left_out(source, target)
+        text = self._text(source, target, source_lemmas, target_lemmas, teachers, left_out)
+        lengths = [(len(other), len(one)) for one, other in zip(source, target, strict=True)]
+        matrices = [np.zeros(shape, dtype=np.float32) for shape in lengths]
+        for places in text.cut(text.places, CELLS, None):
+            batch = text.batch(places)
+            said = batch.views.mean((1, 2)).numpy() if teachers else None
+            total = np.zeros(batch.same.shape, dtype=np.float32)
+            for network, rule in zip(self.networks, self.rules, strict=True):
+                found = measured(network, batch, rule.measure, rule.shows_teacher and bool(teachers))
+                if said is not None:
+                    found = mixed(found, said, rule.teacher_weight)
+                total += centred(found, rule.threshold) / len(self.networks)
+            for matrix, place in zip(total, places.tolist(), strict=True):
+                rows, columns = left_out.target[place], left_out.source[place]
+                if rows and columns:
+                    matrices[place][np.ix_(rows, columns)] = matrix[: len(rows), : len(columns)]
+        return matrices
+
+    def links(
+        self,
+        source: Sentences,
+        target: Sentences,
+        *,
+        source_lemmas: Sentences | None = None,
+        target_lemmas: Sentences | None = None,
+        teachers: Sequence[TeacherLinks] = (),
+        fixed: Mapping[int, Links] | None = None,
+    ) -> list[dict[Link, float]]:
+        """Return for each pair its links, each with its probability; fixed links have 1."""
+        matrices = self.posteriors(
+            source, target, source_lemmas=source_lemmas, target_lemmas=target_lemmas, teachers=teachers
+        )
+        fixed = fixed or {}
+        return [linked_cells(matrix, fixed.get(place, frozenset())) for place, matrix in enumerate(matrices)]
+
+    def save(self, folder: Path) -> None:
+        """Write `network.json` and one `network-K.safetensors` for each network into a folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, network in enumerate(self.networks):
+            tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
+            path = folder / _weights(number)
+            part = path.with_suffix(".part")
+            save_file(tensors, part)
+            part.chmod(0o644)
+            part.replace(path)
+        record = {
+            "size": dataclasses.asdict(self.networks[0].size),
+            "rules": [dataclasses.asdict(rule) for rule in self.rules],
+            "kind": dataclasses.asdict(self.kind),
+            "lexicon": self.lexicon,
+            **self._vocabulary(),
+        }
+        write_atomically(folder / NETWORK_FILE, json.dumps(record, ensure_ascii=False))
+
+    @classmethod
+    def load(cls, folder: Path) -> "TrainedAligner":
+        """Read what `save` wrote.
+
+        Raises:
+            InputError: a file is missing or is not what `save` writes.
+        """
+        path = folder / NETWORK_FILE
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            size = NetworkSize(**record["size"])
+            rules = [LinkRule(**rule) for rule in record["rules"]]
+            indices = [FeatureIndex(**record[name]) for name in ("source_index", "target_index")]
+            kind = TextKind(**record["kind"])
+            lexicon = [(str(one), str(other)) for one, other in record["lexicon"]]
+        except FileNotFoundError as error:
+            raise InputError(f"{path}: no such file; name a folder that `train-aligner` wrote") from error
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path}: not the record of an aligner ({error!r}); train it anew") from error
+        networks = []
+        for number in range(len(rules)):
+            network = AlignerNetwork(size)
+            weights = folder / _weights(number)
+            try:
+                network.load_state_dict(load_file(weights))
+            except Exception as error:
+                raise InputError(f"{weights}: cannot be read ({error}); train the aligner anew") from error
+            networks.append(network.eval())
+        return cls(networks, *indices, rules, kind, lexicon)
+
+    def _vocabulary(self) -> dict[str, Any]:
+        return {"source_index": self.source_index.state(), "target_index": self.target_index.state()}
+
+    def _text(
+        self,
+        source: Sentences,
+        target: Sentences,
+        source_lemmas: Sentences | None,
+        target_lemmas: Sentences | None,
+        teachers: Sequence[TeacherLinks],
+        left_out: LeftOut,
+    ) -> PairedText:
+        words = left_out.apply(source, target)
+        lemmas = left_out.apply(source_lemmas or source, target_lemmas or target)
+        shared: dict[str, int] = {}
+        sides = [
+            SideText.of(index, side, lemma if given is not None else None, shared)
+            for index, side, lemma, given in zip(
+                (self.source_index, self.target_index), words, lemmas, (source_lemmas, target_lemmas), strict=True
+            )
+        ]
+        views = [(left_out.reduced(each.forward), left_out.reduced(each.reverse)) for each in teachers]
+        return PairedText(*sides, views, lexicon=known_pairs(self.lexicon, shared))
+
+
+@torch.no_grad()
+def measured(network: AlignerNetwork, batch: Batch, measure: str, shows_teacher: bool) -> np.ndarray:
+    """Return the network's probabilities of all cells of a batch, (B, T, S), by one of `MEASURES`."""
+    network.eval()
+    teacher = batch.views.mean(1) if shows_teacher else None
+    maps = network(batch.source, batch.target, teacher, batch.same)
+    if measure == "links":
+        return maps.links.sigmoid().numpy()
+    forward, reverse = maps.forward[..., 1:].exp(), maps.reverse[..., 1:].exp().transpose(1, 2)
+    if measure == "mean":
+        return ((forward + reverse) / 2).numpy()
+    return (2 * forward * reverse / (forward + reverse).clamp(min=1e-12)).numpy()
+
+
+def known_pairs(lexicon: Sequence[tuple[str, str]], shared: Mapping[str, int]) -> frozenset[tuple[int, int]]:
+    """Return the lexicon's pairs of bare forms by their numbers, as far as the text has both."""
+    return frozenset((shared[one], shared[other]) for one, other in lexicon if one in shared and other in shared)
+
+
+def _weights(number: int) -> str:
+    return f"network-{number}.safetensors"
