@@ -93,8 +93,12 @@ def train_aligner(
 
 
 def is_aligner(model: str) -> bool:
-    """Tell whether `train-aligner` left this folder."""
-    return (Path(model) / "aligner.json").is_file()
+    """Tell whether `train-aligner` left this folder; raise an InputError if it has not finished yet."""
+    if (Path(model) / "aligner.json").is_file():
+        return True
+    if (Path(model) / "training" / "identity.json").is_file():
+        raise InputError(f"{model}: an aligner whose training is not finished; repeat the command that began it")
+    return False
 
 
 def align_by_aligner(

@@ -56,7 +56,7 @@ def teacher_forms(
     if letters is None:
         letters = is_character_level(source) and is_character_level(target)
     if letters:
-        return [TeacherForm("cased", *(_formed(side, _cased) for side in sides), left_out)]
+        return [TeacherForm("cased", _formed(sides[0], _cased), _formed(sides[1], _cased), left_out)]
     lemmas = left_out.apply(source_lemmas or source, target_lemmas or target)
     short = [
         _formed(texts, str.lower if given else _prefix)

@@ -12,19 +12,6 @@ def mixed(probabilities: np.ndarray, teacher: np.ndarray, teacher_weight: float)
     return (1 - teacher_weight) * probabilities + teacher_weight * teacher
 
 
-def best_threshold(matrices: Sequence[np.ndarray]) -> float:
-    """Return the threshold with the highest expected F1 if the probabilities are right; no hand-made link is looked at.
-
-    With cells taken from the most probable down, the expected F1 of the first k is 2 sum_k(p) / (k + sum(p)); its best
-    threshold is half of the best F1 (Lipton et al. 2014, "Optimal thresholding of classifiers to maximize F1 measure").
-    """
-    cells = np.sort(np.concatenate([np.zeros(0), *(matrix.ravel() for matrix in matrices)]))[::-1]
-    if not len(cells) or cells[0] <= 0:
-        return 0.5
-    scores = 2 * np.cumsum(cells) / (np.arange(1, len(cells) + 1) + cells.sum())
-    return float(scores.max() / 2)
-
-
 def tuned_threshold(matrices: Sequence[np.ndarray], gold: Sequence[np.ndarray]) -> tuple[float, float]:
     """Return the threshold with the lowest alignment error rate on hand-made links, (T, S) of 0 or 1, and that rate.
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 LINES = 10
+SECONDS = 5.0
+"""Between two lines at least, but for the last."""
 Report = Callable[[float, str], None]
 """Called with the share that is done, 0..1, and a note."""
 
@@ -56,13 +58,13 @@ class _Clock:
 
 
 def _lines(what: str, clock: _Clock) -> Report:
-    printed = -1
+    printed, last = -1, clock.started
 
     def update(done: float, note: str) -> None:
-        nonlocal printed
-        text, step = clock.note(done, note), int(done * LINES)
-        if step > printed:
-            printed = step
-            print(f"{what} {done:.0%} {text}", file=sys.stderr, flush=True)
+        nonlocal printed, last
+        text, step, now = clock.note(done, note), int(done * LINES), time.monotonic()
+        if step > printed and (now - last >= SECONDS or done >= 1):
+            printed, last = step, now
+            print(f"{what} {done:.0%} {text}".rstrip(), file=sys.stderr, flush=True)
 
     return update

@@ -32,6 +32,7 @@ SMALLER_BATCHES = 6
 """Batches of the stage by hand are so many times smaller: there are few pairs, and many steps are better."""
 TEXT_SHARE = 0.9
 """Of the time, for the stage that goes over all of the text, if another over the hand-aligned pairs follows."""
+THRESHOLDS = ("threshold", "letters_threshold", "gold_threshold", "letters_gold_threshold")
 WARM_UP = 100
 """Steps in which the learning rate rises."""
 
@@ -53,11 +54,13 @@ class AlignerSettings:
         blind: share of the pairs in which the network does not see what the teacher says.
         reconstruction: weight of predicting each word from those that it is aligned with.
         agreement: weight of the difference between the two directions.
-        held_out: share of the hand-aligned pairs that choose the threshold and the teacher's weight instead of training
-            the network; with fewer than `fewest` of them, `threshold` and `teacher_weight` hold.
-        threshold: probability above which a cell is a link, without hand-made links; letters_threshold: of texts whose
-            tokens are letters or sounds.
-        teacher_weight: the teacher's own share in that probability, without hand-made links.
+        threshold: probability above which a cell is a link, if no pair is hand-aligned; letters_threshold: of texts
+            whose tokens are letters or sounds.
+        gold_threshold, letters_gold_threshold: the same if some pairs are hand-aligned, up to `fewest`.
+        teacher_weight: the teacher's own share in that probability, if no pair is hand-aligned and the network has seen
+            some of its several runs; what there is of a single run counts half.
+        held_out: share of the hand-aligned pairs, at most 300, that choose how links are read off instead of training
+            the network, if there are `fewest` or more.
     """
 
     width: int = 128
@@ -67,21 +70,23 @@ class AlignerSettings:
     dropout: float = 0.2
     form_dropout: float = 0.1
     most_features: int = 30_000
-    learning_rate: float = 2e-3
+    learning_rate: float = 3e-3
     cells: int = 30_000
     epochs: int = 6
     gold_share: float = 0.25
-    gold_epochs: int = 12
-    gold_steps: int = 150
+    gold_epochs: int = 40
+    gold_steps: int = 1500
     gold_learning_rate: float = 7e-4
     blind: float = 0.25
     reconstruction: float = 0.0
     agreement: float = 0.0
-    held_out: float = 0.15
-    fewest: int = 20
-    threshold: float = 0.25
+    threshold: float = 0.22
     letters_threshold: float = 0.15
-    teacher_weight: float = 0.5
+    gold_threshold: float = 0.4
+    letters_gold_threshold: float = 0.45
+    teacher_weight: float = 0.0
+    held_out: float = 0.15
+    fewest: int = 500
 
     def __post_init__(self) -> None:
         for name in (
@@ -100,7 +105,7 @@ class AlignerSettings:
         for name in ("dropout", "form_dropout", "gold_share", "held_out"):
             if not 0 <= getattr(self, name) < 1:
                 raise UnusableError(f"{name} is {getattr(self, name)}; it must be at least 0 and below 1")
-        for name in ("blind", "threshold", "letters_threshold", "teacher_weight"):
+        for name in (*THRESHOLDS, "blind", "teacher_weight"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UnusableError(f"{name} is {getattr(self, name)}; it must be from 0 to 1")
         for name in ("reconstruction", "agreement"):
@@ -261,7 +266,7 @@ class _Fit:
             for place, links in data.fixed.items()
             if place not in gold
         }
-        return PairedText(*sides, views, gold, fixed, known_pairs(self._lexicon(), shared))
+        return PairedText(sides[0], sides[1], views, gold, fixed, known_pairs(self._lexicon(), shared))
 
     def _reduced(self, place: int, gold: Gold) -> Gold:
         kept = LeftOut([self.left_out.source[place]], [self.left_out.target[place]])
@@ -347,16 +352,21 @@ class _Fit:
 
     def _aligner(self) -> TrainedAligner:
         rule = self._tuned() if self.held_out else self._default_rule()
-        return TrainedAligner([self.state.network.eval()], *self.indices, [rule], self.kind, self._lexicon())
+        source, target = self.indices
+        return TrainedAligner([self.state.network.eval()], source, target, [rule], self.kind, self._lexicon())
 
     def _default_rule(self) -> LinkRule:
-        """Return the rule that is used where no hand-made links choose one."""
+        """Return the rule that is used where there are too few hand-made links to choose one."""
         settings = self.settings
         if self.kind.letters:
             # Mostly one to one: both directions must agree. What the teacher gets wrong here it gets wrong each time.
-            return LinkRule("harmonic", False, 0.0, settings.letters_threshold)
-        weight = settings.teacher_weight if self.data.teachers else 0.0
-        return LinkRule("links", bool(self.data.teachers), weight, settings.threshold)
+            threshold = settings.letters_gold_threshold if self.data.gold else settings.letters_threshold
+            return LinkRule("harmonic", False, 0.0, threshold)
+        if self.data.gold:
+            return LinkRule("links", True, 0.0, settings.gold_threshold)
+        # A single run is what the network has learnt to foretell, never seen: its say is added at the end.
+        several = len(self.data.teachers) > 1
+        return LinkRule("mean", several, settings.teacher_weight if several else 0.5, settings.threshold)
 
     def _tuned(self) -> LinkRule:
         """Return the rule that is best on the hand-aligned pairs held out."""

@@ -42,7 +42,9 @@ def make_tokenizer(recipe: Recipe, train: ParallelCorpus) -> AnyTokenizer:
 
     def trained(sentences: Iterable[list[str]], vocab_size: int) -> PreTrainedTokenizerFast:
         texts = (" ".join(words) for words in sentences if words)
-        return train_tokenizer(texts, vocab_size, wanted.kind, lowercase=wanted.lowercase)
+        return train_tokenizer(
+            texts, vocab_size, wanted.kind, lowercase=wanted.lowercase, split_punctuation=wanted.split_punctuation
+        )
 
     if not wanted.separate:
         return trained(chain(train.sources, train.targets), wanted.vocab_size)

@@ -23,6 +23,8 @@ class TokenizerRecipe:
     kind: str = "bpe"
     vocab_size: int = 8000
     lowercase: bool = False
+    split_punctuation: bool = False
+    """Each punctuation mark is a piece of its own: for plain text, where it sticks to its word. `bpe` only."""
     separate: bool = False
     """One tokenizer and vocabulary for each side, instead of one for both."""
     target_vocab_size: int | None = None

@@ -169,11 +169,12 @@ def reference_choices(hypotheses: Sequence[str], references: Sequence[str | Sequ
     return choices
 
 
-def sacrebleu_metrics(bleu_tokenize: str = "none") -> dict[str, Any]:
-    """Return sacrebleu's metrics by their names in `METRICS`."""
+def sacrebleu_metrics(bleu_tokenize: str = "none", bleu_lowercase: bool = False) -> dict[str, Any]:
+    """Return sacrebleu's metrics by their names in `METRICS`; `bleu_lowercase` is its `-lc`, for BLEU alone."""
     import sacrebleu
 
-    return {"chrf": sacrebleu.CHRF(), "bleu": sacrebleu.BLEU(tokenize=bleu_tokenize, force=True)}
+    bleu = sacrebleu.BLEU(tokenize=bleu_tokenize, lowercase=bleu_lowercase, force=True)
+    return {"chrf": sacrebleu.CHRF(), "bleu": bleu}
 
 
 def reference_columns(choices: Sequence[Sequence[str]]) -> Any:

@@ -56,12 +56,15 @@ def score_with_intervals(
     metrics: Iterable[str] = ("bleu", "chrf"),
     bleu_tokenize: str = "none",
     seed: int = 0,
+    *,
+    bleu_lowercase: bool = False,
 ) -> dict[str, TextScore]:
     """Return the text metrics of `metrics`, in the order of `TEXT_METRICS`, each with its interval.
 
     Args:
         hypotheses, references, metrics, bleu_tokenize: as in `score_translations`.
         seed: of the resamples of wer, per, exact_match and word_error_rate.
+        bleu_lowercase: compare lower-cased texts, as sacrebleu's `-lc`; BLEU alone.
 
     Raises:
         ValueError: no sentence, unequal numbers of hypotheses and references, or a metric that is not of texts.
@@ -72,9 +75,9 @@ def score_with_intervals(
     if not hypotheses:
         raise UnusableError("no sentence to score; give at least one")
     choices = reference_choices(hypotheses, references)
-    values = score_translations(hypotheses, choices, wanted, bleu_tokenize)
+    values = score_translations(hypotheses, choices, wanted - {"bleu", "chrf"})
     scores: dict[str, TextScore] = {}
-    for name, metric in sacrebleu_metrics(bleu_tokenize).items():
+    for name, metric in sacrebleu_metrics(bleu_tokenize, bleu_lowercase).items():
         if name in wanted:
             scores[name] = _by_sacrebleu(metric, hypotheses, choices)
     if wanted & {"wer", "per"}:

@@ -18,7 +18,12 @@ _MARK = "▁"
 
 
 def train_tokenizer(
-    texts: Iterable[str], vocab_size: int, kind: str = "bpe", *, lowercase: bool = False
+    texts: Iterable[str],
+    vocab_size: int,
+    kind: str = "bpe",
+    *,
+    lowercase: bool = False,
+    split_punctuation: bool = False,
 ) -> PreTrainedTokenizerFast:
     """Train a tokenizer whose `word_ids()` are the whitespace words of a sentence.
 
@@ -34,18 +39,26 @@ def train_tokenizer(
             run and a sentence may be cut otherwise. "word": the most frequent whitespace words; all others are one
             `<unk>`. "char": characters.
         lowercase: lower-case all text, which is lost then.
+        split_punctuation: for plain text ("Hund." and not "Hund ."): each punctuation mark is a piece of its own, and
+            what stands before it is cut as if the mark were not there. Only for "bpe".
 
     Raises:
-        ValueError: an unknown kind, or a vocabulary too small for the characters of the text.
+        ValueError: an unknown kind, a vocabulary too small for the characters of the text, or `split_punctuation` of
+            another kind than "bpe".
     """
     if kind not in KINDS:
         raise ValueError(f"tokenizer kind={kind!r}: choose one of {', '.join(KINDS)}")
+    if split_punctuation and kind != "bpe":
+        raise ValueError(f"tokenizer split_punctuation=True: needs kind=bpe, not {kind}; leave it out")
     steps = [normalizers.NFC(), normalizers.Lowercase()] if lowercase else [normalizers.NFC()]
     normalizer = normalizers.Sequence(steps)
     # It cuts at spaces only: "don't", "(word)." and pointed Hebrew each stay one word.
     pre_tokenizer = pre_tokenizers.Metaspace(replacement=_MARK, prepend_scheme="always")
+    # While merges are learnt, and not after: no merge then joins a mark to anything, so words are cut at marks all the
+    # same, and `word_ids()` still counts words between spaces.
+    cut = [pre_tokenizer, pre_tokenizers.Punctuation("isolated")] if split_punctuation else [pre_tokenizer]
     make = _word_tokenizer if kind == "word" else _subword_tokenizer
-    tokenizer = make(list(texts), vocab_size, kind, normalizer, pre_tokenizer)
+    tokenizer = make(list(texts), vocab_size, kind, normalizer, pre_tokenizers.Sequence(cut))
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizer
     tokenizer.post_processor = processors.TemplateProcessing(

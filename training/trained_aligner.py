@@ -213,7 +213,7 @@ class TrainedAligner:
             record = json.loads(path.read_text(encoding="utf-8"))
             size = NetworkSize(**record["size"])
             rules = [LinkRule(**rule) for rule in record["rules"]]
-            indices = [FeatureIndex(**record[name]) for name in ("source_index", "target_index")]
+            source_index, target_index = (FeatureIndex(**record[f"{side}_index"]) for side in ("source", "target"))
             kind = TextKind(**record["kind"])
             lexicon = [(str(one), str(other)) for one, other in record["lexicon"]]
         except FileNotFoundError as error:
@@ -229,7 +229,7 @@ class TrainedAligner:
             except Exception as error:
                 raise InputError(f"{weights}: cannot be read ({error}); train the aligner anew") from error
             networks.append(network.eval())
-        return cls(networks, *indices, rules, kind, lexicon)
+        return cls(networks, source_index, target_index, rules, kind, lexicon)
 
     def _vocabulary(self) -> dict[str, Any]:
         return {"source_index": self.source_index.state(), "target_index": self.target_index.state()}
@@ -246,14 +246,10 @@ class TrainedAligner:
         words = left_out.apply(source, target)
         lemmas = left_out.apply(source_lemmas or source, target_lemmas or target)
         shared: dict[str, int] = {}
-        sides = [
-            SideText.of(index, side, lemma if given is not None else None, shared)
-            for index, side, lemma, given in zip(
-                (self.source_index, self.target_index), words, lemmas, (source_lemmas, target_lemmas), strict=True
-            )
-        ]
+        source_side = SideText.of(self.source_index, words[0], None if source_lemmas is None else lemmas[0], shared)
+        target_side = SideText.of(self.target_index, words[1], None if target_lemmas is None else lemmas[1], shared)
         views = [(left_out.reduced(each.forward), left_out.reduced(each.reverse)) for each in teachers]
-        return PairedText(*sides, views, lexicon=known_pairs(self.lexicon, shared))
+        return PairedText(source_side, target_side, views, lexicon=known_pairs(self.lexicon, shared))
 
 
 @torch.no_grad()

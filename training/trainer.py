@@ -25,9 +25,6 @@ from .resumption import ResumableMixin
 from .sampling import LengthGroupedBatches, TokenBatches, token_lengths
 from .schedules import vaswani_peak, vaswani_schedule
 
-# The argument of `forward` with which our models take label smoothing.
-SMOOTHING = "smoothing"
-
 
 class Seq2SeqAttnTrainer(ResumableMixin, GuidedAttentionMixin, Seq2SeqTrainer):
     """A `Seq2SeqTrainer` with guided attention and whole checkpoints, for any HF encoder-decoder.
@@ -62,10 +59,11 @@ class Seq2SeqAttnTrainer(ResumableMixin, GuidedAttentionMixin, Seq2SeqTrainer):
         self.batching = batching
         self.vaswani_factor = vaswani_factor
         self.validator = validator
-        self._smoothing = 0.0
-        if SMOOTHING in inspect.signature(self.accelerator.unwrap_model(self.model).forward).parameters:
-            # The model smooths by itself, without holding all logits, for which the Trainer's own smoother asks.
-            self._smoothing, self.label_smoother = self.args.label_smoothing_factor, None
+        # Our models smooth labels without holding all logits, for which the Trainer's own smoother asks.
+        forward = inspect.signature(self.accelerator.unwrap_model(self.model).forward)
+        self._smooths_itself = {"smoothing", "skip_logits"} <= forward.parameters.keys()
+        if self._smooths_itself:
+            self.label_smoother = None
         self._sampler: Any = None
         self._validating = self._predicting = False
         self._loss_and_tokens = torch.zeros(2)
@@ -98,11 +96,14 @@ class Seq2SeqAttnTrainer(ResumableMixin, GuidedAttentionMixin, Seq2SeqTrainer):
             output.metrics.update({f"{prefix}_{name}": value for name, value in found.items()})
         return output
 
-    def compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Return the loss; a model that smooths labels by itself is told to, in training."""
-        if self._smoothing and model.training and "labels" in inputs:
-            inputs = {**inputs, SMOOTHING: self._smoothing}
-        return super().compute_loss(model, inputs, *args, **kwargs)
+    def compute_loss(
+        self, model: torch.nn.Module, inputs: dict[str, Any], return_outputs: bool = False, **kwargs: Any
+    ) -> Any:
+        """Return the loss; a model that smooths labels by itself is told to in training, and to show what it gives."""
+        if self._smooths_itself and "labels" in inputs:
+            smoothing = self.args.label_smoothing_factor if model.training else 0.0
+            inputs = {**inputs, "smoothing": smoothing, "skip_logits": not return_outputs}
+        return super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)
 
     def prediction_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, *args: Any, **kwargs: Any

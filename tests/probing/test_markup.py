@@ -355,7 +355,7 @@ TREES = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.lists(TREES, max_size=5).map("".join), st.text(CHARACTERS, max_size=20), st.randoms())
 def test_any_text_and_any_links(markup: str, target: str, chance: random.Random) -> None:
     target = " ".join(target.split())

@@ -36,7 +36,7 @@ token_spans = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(word_spans(), token_spans)
 def test_a_token_belongs_to_the_word_that_it_covers_most_of(words: Spans, tokens: Spans) -> None:
     assert _words_of(words, tokens) == slowly(words, tokens)

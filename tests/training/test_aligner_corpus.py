@@ -1,4 +1,6 @@
 import gzip
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +16,14 @@ from hf_seq2seq_attn.training.aligner_corpus import (
     read_text,
 )
 
+Write = Callable[..., Path]
+
 
 @pytest.fixture
-def write(tmp_path):
-    def write_lines(name, *lines):
+def write(tmp_path: Path) -> Write:
+    """Return a writer of files: name and lines."""
+
+    def write_lines(name: str, *lines: str) -> Path:
         path = tmp_path / name
         path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
         return path
@@ -26,7 +32,7 @@ def write(tmp_path):
 
 
 @pytest.fixture
-def verses(write):
+def verses(write: Write) -> AlignerFiles:
     """Five lines: the third belongs to the second, the fourth is blank on one side."""
     return AlignerFiles(
         write("source", "a b", "c", "<range>", "d", "e f g"),
@@ -35,7 +41,7 @@ def verses(write):
     )
 
 
-def test_ranges_are_merged_and_written_back_blank(verses):
+def test_ranges_are_merged_and_written_back_blank(verses: AlignerFiles) -> None:
     text = read_text(verses)
     assert text.source == [["a", "b"], ["c"], ["d"], ["e", "f", "g"]]
     assert text.target == [["A", "B"], ["C", "D"], [], ["E"]]
@@ -44,13 +50,13 @@ def test_ranges_are_merged_and_written_back_blank(verses):
     assert text.place(1) == f"{verses.source}:2 (MAT 1:2)"
 
 
-def test_a_range_on_one_side_takes_the_other_sides_words_upward(write):
+def test_a_range_on_one_side_takes_the_other_sides_words_upward(write: Write) -> None:
     text = read_text(AlignerFiles(write("source", "a", "b c"), write("target", "A B C", "<range>")))
     assert text.source == [["a", "b", "c"]]
     assert text.target == [["A", "B", "C"]]
 
 
-def test_compressed_files_and_lemmas(write, tmp_path):
+def test_compressed_files_and_lemmas(write: Write, tmp_path: Path) -> None:
     source = tmp_path / "source.gz"
     with gzip.open(source, "wt", encoding="utf-8") as stream:
         stream.write("went home\n\n")
@@ -60,10 +66,12 @@ def test_compressed_files_and_lemmas(write, tmp_path):
     assert text.target_lemmas is None
 
 
-def test_the_digest_tells_words_and_lemmas(write):
-    def digest(source, lemmas=None):
+def test_the_digest_tells_words_and_lemmas(write: Write) -> None:
+    def digest(source: str, lemmas: str | None = None) -> str:
         files = AlignerFiles(
-            write("source", source), write("target", "x"), source_lemmas=lemmas and write("lemmas", lemmas)
+            write("source", source),
+            write("target", "x"),
+            source_lemmas=None if lemmas is None else write("lemmas", lemmas),
         )
         return read_text(files).digest
 
@@ -71,7 +79,7 @@ def test_the_digest_tells_words_and_lemmas(write):
     assert len({digest("a b"), digest("a c"), digest("a b", "a b"), digest("a b", "a c")}) == 4
 
 
-def test_gold_of_some_lines_with_possible_links(verses, write):
+def test_gold_of_some_lines_with_possible_links(verses: AlignerFiles, write: Write) -> None:
     text = read_text(verses)
     assert read_gold_links(write("gold", "0-0 1p1", "0-1", "", "", ""), text) == {
         0: Gold(frozenset({(0, 0)}), frozenset({(0, 0), (1, 1)})),
@@ -81,7 +89,7 @@ def test_gold_of_some_lines_with_possible_links(verses, write):
     assert read_fixed_links(write("fixed", "", "", "", "", "3-1"), text) == {3: frozenset({(2, 0)})}
 
 
-def test_a_teachers_file_shares_a_words_weight_among_its_partners(verses, write):
+def test_a_teachers_file_shares_a_words_weight_among_its_partners(verses: AlignerFiles, write: Write) -> None:
     teacher = read_teacher_links(write("t.prob", "0-0:0.5 1-0:1.0", "0-0 0-1", "", "", ""), read_text(verses))
     assert teacher.forward[0] == {(0, 0): pytest.approx(1 / 3), (1, 0): pytest.approx(2 / 3)}
     assert teacher.reverse[0] == {(0, 0): 0.5, (1, 0): 1.0}
@@ -90,7 +98,7 @@ def test_a_teachers_file_shares_a_words_weight_among_its_partners(verses, write)
     assert teacher.forward[2:] == [{}, {}]
 
 
-def test_a_lexicon_may_have_more_columns_and_blank_lines(write):
+def test_a_lexicon_may_have_more_columns_and_blank_lines(write: Write) -> None:
     path = write("pairs.tsv", "house\tHaus\t12", "", " cat \tKatze")
     assert read_lexicon(path) == [("house", "Haus"), ("cat", "Katze")]
 
@@ -109,12 +117,14 @@ def test_a_lexicon_may_have_more_columns_and_blank_lines(write):
         ("gold", ("0-0", "here", "", "", ""), "gold:2: 'here' is no link"),
     ],
 )
-def test_links_that_do_not_fit_name_their_line_and_verse(verses, write, name, lines, message):
+def test_links_that_do_not_fit_name_their_line_and_verse(
+    verses: AlignerFiles, write: Write, name: str, lines: tuple[str, ...], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         read_gold_links(write(name, *lines), read_text(verses))
 
 
-def test_texts_that_do_not_fit_name_their_line_and_verse(write):
+def test_texts_that_do_not_fit_name_their_line_and_verse(write: Write) -> None:
     source, target = write("source", "a b", "c"), write("target", "A")
     with pytest.raises(InputError, match=r"target:2: 1 lines, but .*source has more"):
         read_text(AlignerFiles(source, target))
@@ -129,6 +139,6 @@ def test_texts_that_do_not_fit_name_their_line_and_verse(write):
 @pytest.mark.parametrize(
     ("line", "message"), [("house", "pairs.tsv:2: 'house' has no two columns"), ("a b\tc", "'a b' is more than one")]
 )
-def test_a_bad_lexicon_names_its_line(write, line, message):
+def test_a_bad_lexicon_names_its_line(write: Write, line: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_lexicon(write("pairs.tsv", "a\tb", line))

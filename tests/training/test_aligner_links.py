@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hf_seq2seq_attn.training.aligner_links import best_threshold, centred, linked_cells, mixed, tuned_threshold
+from hf_seq2seq_attn.training.aligner_links import centred, linked_cells, mixed, tuned_threshold
 
 
 def test_mixing_is_a_weighted_mean() -> None:
@@ -17,20 +17,6 @@ def test_centring_moves_the_threshold_to_one_half_and_keeps_order() -> None:
 def test_fixed_links_are_kept_whatever_the_probability() -> None:
     matrix = np.array([[0.9, 0.1], [0.2, 0.3], [0.5, 0.51]])
     assert linked_cells(matrix, frozenset({(1, 0)})) == {(0, 0): 0.9, (1, 2): 0.51, (1, 0): 1.0}
-
-
-def test_best_threshold_is_that_of_the_highest_expected_f1() -> None:
-    generator = np.random.default_rng(3)
-    matrices = [generator.random((rows, columns)) ** 3 for rows, columns in ((3, 5), (7, 2), (4, 4))]
-    cells = np.concatenate([matrix.ravel() for matrix in matrices])
-
-    def expected_f1(threshold: float) -> float:
-        kept = cells[cells > threshold]
-        return 2 * kept.sum() / (len(kept) + cells.sum())
-
-    found = best_threshold(matrices)
-    assert expected_f1(found) == pytest.approx(max(expected_f1(each - 1e-9) for each in cells))
-    assert best_threshold([np.zeros((2, 3))]) == 0.5
 
 
 def test_tuned_threshold_separates_the_links() -> None:

@@ -1,4 +1,5 @@
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,25 +13,29 @@ from hf_seq2seq_attn.training.statistical_aligner import (
 )
 from hf_seq2seq_attn.training.word_pairs import WordPairs
 
+Text = list[list[str]]
 PLAIN = HmmSettings(agreement=False, longest_jump=3)
-TEXT = (
+TEXT: tuple[Text, Text] = (
     [["a", "b"], ["b", "c", "a"], ["c"], [], ["a", "a", "c"], ["b", "c"]],
     [["B", "A"], ["C", "B", "A"], ["C", "x"], ["x"], ["A", "C"], ["B"]],
 )
 
 
-def _enumerated(emissions, nulls, jumps, null):
+def _enumerated(
+    emissions: np.ndarray, nulls: np.ndarray, jumps: np.ndarray, null: float
+) -> tuple[np.ndarray, np.ndarray, float]:
     """Sum over every path of one pair: links (T, S), expected jumps by distance, likelihood."""
     targets, sources = emissions.shape
     longest = len(jumps) // 2
 
-    def step(before, after):
+    def step(before: int, after: int) -> float:
         weights = [jumps[np.clip(each - before, -longest, longest) + longest] for each in range(sources)]
         return weights[after] / sum(weights)
 
     links, made, total = np.zeros((targets, sources)), np.zeros(len(jumps)), 0.0
     for path in itertools.product(range(-1, sources), repeat=targets):
-        weight, place, jumped = 1.0, -1, []
+        weight, place = 1.0, -1
+        jumped: list[int] = []
         for t, state in enumerate(path):
             if state < 0:
                 weight *= null * nulls[t]
@@ -47,7 +52,7 @@ def _enumerated(emissions, nulls, jumps, null):
     return links / total, made / total, np.log(total)
 
 
-def test_forward_backward_of_a_padded_batch_is_the_sum_over_all_paths():
+def test_forward_backward_of_a_padded_batch_is_the_sum_over_all_paths() -> None:
     draw = np.random.default_rng(3)
     source_lengths, target_lengths = np.array([3, 2, 1]), np.array([4, 5, 2])
     emissions, nulls = draw.random((3, 5, 3)), draw.random((3, 5))
@@ -67,7 +72,7 @@ def test_forward_backward_of_a_padded_batch_is_the_sum_over_all_paths():
     assert found.log_likelihood == pytest.approx(likelihood, abs=1e-4)
 
 
-def test_every_round_of_each_model_raises_the_likelihood_of_both_directions():
+def test_every_round_of_each_model_raises_the_likelihood_of_both_directions() -> None:
     aligner = StatisticalAligner.fit(*_cipher(60, seed=5), HmmSettings(6, 8, agreement=False, longest_jump=4))
     rounds = np.array(aligner.log_likelihoods)
     assert (np.diff(rounds[:6], axis=0) > -1e-3).all()
@@ -75,7 +80,7 @@ def test_every_round_of_each_model_raises_the_likelihood_of_both_directions():
     assert (rounds[-1] > rounds[0] + 10).all()
 
 
-def test_model_1_is_that_of_the_obvious_loops():
+def test_model_1_is_that_of_the_obvious_loops() -> None:
     sources, targets = TEXT
     aligner = StatisticalAligner.fit(sources, targets, HmmSettings(3, 0, agreement=False))
     table, nothing = _slow_model_1(sources, targets, rounds=3, null=0.2)
@@ -86,7 +91,9 @@ def test_model_1_is_that_of_the_obvious_loops():
         assert aligner.forward.nulls[aligner.words.target_words[word]] == pytest.approx(probability, rel=1e-4)
 
 
-def _slow_model_1(sources, targets, rounds, null):
+def _slow_model_1(
+    sources: Text, targets: Text, rounds: int, null: float
+) -> tuple[dict[tuple[str, str], float], dict[str, float]]:
     made = {word for s, t in zip(sources, targets, strict=True) if s for word in t} | {"x"}
     table = {(e, f): 1 / len(made) for s, t in zip(sources, targets, strict=True) for e in s for f in t}
     nothing = dict.fromkeys(made, 1 / len(made))
@@ -105,7 +112,7 @@ def _slow_model_1(sources, targets, rounds, null):
     return table, nothing
 
 
-def _cipher(count, seed, swap=0.4):
+def _cipher(count: int, seed: int, swap: float = 0.4) -> tuple[Text, Text]:
     """Return pairs in which each source word has a translation of its own, neighbours sometimes swapped."""
     draw = np.random.default_rng(seed)
     sources, targets = [], []
@@ -121,7 +128,7 @@ def _cipher(count, seed, swap=0.4):
 
 
 @pytest.mark.parametrize("settings", [HmmSettings(), HmmSettings(agreement=False), HmmSettings(concentration=0.1)])
-def test_a_cipher_is_read(settings):
+def test_a_cipher_is_read(settings: HmmSettings) -> None:
     sources, targets = _cipher(300, seed=1)
     aligner = StatisticalAligner.fit(sources, targets, settings)
     right = total = 0
@@ -132,19 +139,20 @@ def test_a_cipher_is_read(settings):
     assert right / total > 0.95
 
 
-def test_agreement_makes_the_directions_agree():
+def test_agreement_makes_the_directions_agree() -> None:
     sources, targets = _cipher(80, seed=2)
 
-    def disagreements(settings):
+    def disagreements(settings: HmmSettings) -> int:
         forward, reverse = StatisticalAligner.fit(sources, targets, settings).links(sources, targets)
         return sum(len(f ^ r) for f, r in zip(forward, reverse, strict=True))
 
     assert disagreements(HmmSettings()) < disagreements(HmmSettings(agreement=False))
 
 
-def test_posteriors_are_probabilities_of_the_right_shape_also_for_words_never_seen():
+def test_posteriors_are_probabilities_of_the_right_shape_also_for_words_never_seen() -> None:
     aligner = StatisticalAligner.fit(*TEXT, PLAIN)
-    sources, targets = [["a", "new"], [], ["b"]], [["A", "B", "fresh"], ["A"], []]
+    sources: Text = [["a", "new"], [], ["b"]]
+    targets: Text = [["A", "B", "fresh"], ["A"], []]
     matrices = aligner.posteriors(sources, targets)
     assert [one.shape for one, _ in matrices] == [(3, 2), (1, 0), (0, 1)]
     forward, reverse = matrices[0]
@@ -152,7 +160,7 @@ def test_posteriors_are_probabilities_of_the_right_shape_also_for_words_never_se
     assert forward[0].argmax() == 0 and forward.min() >= 0
 
 
-def test_links_do_not_depend_on_the_batch_that_a_pair_falls_into(monkeypatch):
+def test_links_do_not_depend_on_the_batch_that_a_pair_falls_into(monkeypatch: pytest.MonkeyPatch) -> None:
     sources, targets = _cipher(40, seed=7)
     aligner = StatisticalAligner.fit(sources, targets, PLAIN)
     together = aligner.posteriors(sources, targets)
@@ -162,7 +170,7 @@ def test_links_do_not_depend_on_the_batch_that_a_pair_falls_into(monkeypatch):
         np.testing.assert_allclose(other, apart, atol=1e-4)
 
 
-def test_a_saved_aligner_gives_the_same_posteriors(tmp_path):
+def test_a_saved_aligner_gives_the_same_posteriors(tmp_path: Path) -> None:
     aligner = StatisticalAligner.fit(*TEXT)
     aligner.save(tmp_path)
     again = StatisticalAligner.load(tmp_path)
@@ -172,7 +180,7 @@ def test_a_saved_aligner_gives_the_same_posteriors(tmp_path):
     assert again.settings == aligner.settings
 
 
-def test_a_teacher_gives_a_mapping_for_every_pair_and_nothing_for_blank_ones():
+def test_a_teacher_gives_a_mapping_for_every_pair_and_nothing_for_blank_ones() -> None:
     teacher = builtin_teacher(*TEXT, PLAIN)
     assert len(teacher.forward) == len(teacher.reverse) == 6
     assert teacher.forward[3] == {} and teacher.forward[0]
@@ -182,13 +190,13 @@ def test_a_teacher_gives_a_mapping_for_every_pair_and_nothing_for_blank_ones():
     assert builtin_teacher([[], ["a"]], [["x"], []]).forward == [{}, {}]
 
 
-def test_a_link_needs_more_than_null_has():
+def test_a_link_needs_more_than_null_has() -> None:
     forward, reverse = directed_links([(np.array([[0.5, 0.1], [0.2, 0.3]]), np.array([[0.1, 0.6], [0.3, 0.35]]))])
     assert forward == [frozenset({(0, 0)})]
     assert reverse == [frozenset({(1, 0)})]
 
 
-def test_bad_arguments_are_refused():
+def test_bad_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="2 source and 1 target"):
         StatisticalAligner.fit([["a"], ["b"]], [["A"]])
     with pytest.raises(ValueError, match="no sentence pair"):
@@ -199,7 +207,7 @@ def test_bad_arguments_are_refused():
         HmmSettings(model1_rounds=0)
 
 
-def test_the_table_holds_the_pairs_that_stand_together_and_no_others():
+def test_the_table_holds_the_pairs_that_stand_together_and_no_others() -> None:
     words = WordPairs.of(*TEXT)
     names = list(words.source_words), list(words.target_words)
     found = {(names[0][s], names[1][t]) for s, t in zip(words.source_of, words.target_of, strict=True)}

@@ -23,6 +23,14 @@ def test_values_are_those_without_intervals_and_lie_inside() -> None:
     assert scores["word_error_rate"].ci95 == pytest.approx(tuple(1 - end for end in scores["exact_match"].ci95[::-1]))
 
 
+def test_lower_case_is_sacrebleus_own_and_of_bleu_alone() -> None:
+    shouted = [text.upper() for text in HYPOTHESES]
+    scores = score_with_intervals(shouted, REFERENCES, ("bleu", "chrf"), "13a", bleu_lowercase=True)
+    expected = sacrebleu.BLEU(tokenize="13a", lowercase=True).corpus_score(shouted, [REFERENCES]).score
+    assert scores["bleu"].value == pytest.approx(expected, abs=1e-3) and scores["bleu"].value > 50
+    assert "case:lc" in str(scores["bleu"].signature) and scores["chrf"].value < 10
+
+
 def test_sacrebleu_resamples_bleu_and_chrf_itself() -> None:
     scores = score_with_intervals(HYPOTHESES, REFERENCES, ("bleu", "chrf"), "13a")
     metric = sacrebleu.BLEU(tokenize="13a", force=True)

@@ -108,7 +108,26 @@ def test_lowercase_is_asked_for() -> None:
     assert exact("AB")["input_ids"] != exact("ab")["input_ids"]
 
 
+def test_punctuation_is_cut_off_and_words_are_still_those_between_spaces() -> None:
+    texts = ["der Hund.", "ein Hund.", "Hund.", "(der Hund)", "ein T-Shirt, der Hund."] * 3
+    split, glued = (train_tokenizer(texts, vocab_size=60, split_punctuation=choice) for choice in (True, False))
+    assert "▁Hund." in glued.get_vocab() and "▁Hund." not in split.get_vocab()
+    # Of each piece: a mark is a piece alone.
+    for piece in split.get_vocab():
+        assert piece in SPECIAL_TOKENS or len(piece) == 1 or not set(piece) & set(".,()-")
+    text = "ein (Hund), der  T-Shirt."
+    encoded = split(text)
+    words = [number for number in encoded.word_ids() if number is not None]
+    assert words == sorted(words) and set(words) == set(range(len(text.split(" "))))
+    assert [token for token in encoded.tokens() if set(token) & set(".,()-")] == ["(", ")", ",", "-", "."]
+    assert split.decode(encoded["input_ids"], skip_special_tokens=True) == text
+    # As if the mark were not there.
+    assert split("Hund.").tokens()[:-2] == split("Hund").tokens()[:-1]
+
+
 def test_bad_choices_are_refused_in_words() -> None:
+    with pytest.raises(ValueError, match="split_punctuation=True: needs kind=bpe, not unigram"):
+        train_tokenizer(["a"], vocab_size=10, kind="unigram", split_punctuation=True)
     with pytest.raises(ValueError, match=r"kind='wordpiece'.*bpe, unigram, word, char"):
         train_tokenizer(["a"], vocab_size=10, kind="wordpiece")
     with pytest.raises(ValueError, match="3 different characters, so it must be at least 8"):

@@ -3,19 +3,24 @@
 import gzip
 import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from hf_seq2seq_attn import cli
-from hf_seq2seq_attn.probing import iterate_matrices, read_link_file
+from hf_seq2seq_attn.probing import Link, Links, iterate_matrices, read_link_file
 from hf_seq2seq_attn.text_files import InputError
 from hf_seq2seq_attn.training import aligner_fits, aligner_inference
-from hf_seq2seq_attn.training.aligner_forms import teacher_forms
+from hf_seq2seq_attn.training.aligner_data import AlignerData, TeacherLinks
+from hf_seq2seq_attn.training.aligner_forms import TeacherForm, teacher_forms
 from hf_seq2seq_attn.training.aligner_training import AlignerProgress
+
+Text = Sequence[Sequence[str]]
 
 
 class StandIn:
@@ -24,11 +29,13 @@ class StandIn:
     calls: ClassVar[list[tuple[int, float | None]]] = []
     fail_after: ClassVar[int | None] = None
 
-    def __init__(self, seeds, gold):
+    def __init__(self, seeds: list[int], gold: list[Any]) -> None:
         self.seeds, self.gold = seeds, gold
 
     @classmethod
-    def fit(cls, data, settings, *, seed, minutes, resume_dir, progress):
+    def fit(
+        cls, data: AlignerData, settings: Any, *, seed: int, minutes: float | None, resume_dir: Path, progress: Any
+    ) -> "StandIn":
         data.check()
         state = Path(resume_dir, "state.json")
         done = json.loads(state.read_text()) if state.exists() else 0
@@ -41,20 +48,24 @@ class StandIn:
         return cls([seed], [[pair, sorted(gold.possible)] for pair, gold in data.gold.items()])
 
     @classmethod
-    def joined(cls, aligners):
+    def joined(cls, aligners: list["StandIn"]) -> "StandIn":
         return cls([seed for each in aligners for seed in each.seeds], aligners[0].gold)
 
-    def save(self, folder):
+    def save(self, folder: Path) -> None:
         Path(folder, "network.json").write_text(json.dumps([self.seeds, self.gold]))
 
     @classmethod
-    def load(cls, folder):
+    def load(cls, folder: Path) -> "StandIn":
         return cls(*json.loads(Path(folder, "network.json").read_text()))
 
-    def teacher_forms(self, source, target, *, source_lemmas=None, target_lemmas=None):
+    def teacher_forms(
+        self, source: Text, target: Text, *, source_lemmas: Text | None = None, target_lemmas: Text | None = None
+    ) -> list[TeacherForm]:
         return teacher_forms(source, target, source_lemmas, target_lemmas)
 
-    def posteriors(self, source, target, *, source_lemmas=None, target_lemmas=None, teachers=()):
+    def posteriors(
+        self, source: Text, target: Text, *, teachers: Sequence[TeacherLinks] = (), **lemmas: Text | None
+    ) -> list[np.ndarray]:
         found = [np.zeros((len(t), len(s)), dtype=np.float32) for s, t in zip(source, target, strict=True)]
         for teacher in teachers:
             for matrix, *both in zip(found, teacher.forward, teacher.reverse, strict=True):
@@ -62,7 +73,15 @@ class StandIn:
                     matrix[j, i] += weight / len(teachers) / 2
         return found
 
-    def links(self, source, target, *, source_lemmas=None, target_lemmas=None, teachers=(), fixed=None):
+    def links(
+        self,
+        source: Text,
+        target: Text,
+        *,
+        teachers: Sequence[TeacherLinks] = (),
+        fixed: dict[int, Links] | None = None,
+        **lemmas: Text | None,
+    ) -> list[dict[Link, float]]:
         matrices = self.posteriors(source, target, teachers=teachers)
         found = [{(int(i), int(j)): float(m[j, i]) for j, i in np.argwhere(m > 0.5)} for m in matrices]
         if teachers and len(source) > 20:
@@ -74,7 +93,7 @@ class StandIn:
 
 
 @pytest.fixture(autouse=True)
-def stand_in(monkeypatch):
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> type[StandIn]:
     StandIn.calls, StandIn.fail_after = [], None
     monkeypatch.setattr(aligner_fits, "fit_aligner", StandIn.fit)
     monkeypatch.setattr(aligner_fits, "TrainedAligner", StandIn)
@@ -83,7 +102,7 @@ def stand_in(monkeypatch):
 
 
 @pytest.fixture
-def files(tmp_path):
+def files(tmp_path: Path) -> Path:
     """Thirty pairs of words that are each other's capitals, in reverse; line 5 is blank, line 8 belongs to line 7."""
     draw = np.random.default_rng(0)
     sources = [[f"w{n}x" for n in draw.integers(0, 9, draw.integers(2, 6))] for _ in range(30)]
@@ -96,23 +115,25 @@ def files(tmp_path):
     return tmp_path
 
 
-def run(files, *options, source="source", target="target", command="train-aligner"):
+def run(
+    files: Path, *options: Any, source: str = "source", target: str = "target", command: str = "train-aligner"
+) -> Result:
     return CliRunner().invoke(cli.app, [command, str(files / source), str(files / target), *map(str, options)])
 
 
-def train(files, *options):
+def train(files: Path, *options: Any) -> Result:
     result = run(files, "-o", files / "DIR", "--teacher", "builtin", *options)
     assert result.exit_code == 0, (result.output, result.exception)
     return result
 
 
-def write(files, name, *lines):
+def write(files: Path, name: str, *lines: str) -> Path:
     path = files / name
     path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     return path
 
 
-def test_links_of_every_line_come_out_and_the_folder_describes_itself(files):
+def test_links_of_every_line_come_out_and_the_folder_describes_itself(files: Path) -> None:
     train(files, "--links", files / "out.align", "--seeds", "3,5")
     links = read_link_file(files / "out.align").sentences
     words = [line.split() for line in (files / "source").read_text().splitlines()]
@@ -131,7 +152,7 @@ def test_links_of_every_line_come_out_and_the_folder_describes_itself(files):
     }  # fmt: skip
 
 
-def test_the_same_command_again_trains_nothing_and_gives_the_same_links(files, stand_in):
+def test_the_same_command_again_trains_nothing_and_gives_the_same_links(files: Path, stand_in: type[StandIn]) -> None:
     train(files, "--links", files / "one.jsonl")
     trained = len(stand_in.calls)
     train(files, "--links", files / "two.jsonl")
@@ -139,7 +160,7 @@ def test_the_same_command_again_trains_nothing_and_gives_the_same_links(files, s
     assert (files / "one.jsonl").read_text() == (files / "two.jsonl").read_text()
 
 
-def test_a_stopped_run_goes_on_and_comes_to_the_same_folder(files, stand_in):
+def test_a_stopped_run_goes_on_and_comes_to_the_same_folder(files: Path, stand_in: type[StandIn]) -> None:
     train(files, "--links", files / "whole.prob", "--seeds", "1,2", "--minutes", "3")
     shares = {minutes for _, minutes in stand_in.calls}
     assert len(shares) == 1 and 1.3 < shares.pop() <= 1.5
@@ -155,7 +176,7 @@ def test_a_stopped_run_goes_on_and_comes_to_the_same_folder(files, stand_in):
     assert (files / "resumed.prob").read_text() == (files / "whole.prob").read_text()
 
 
-def test_gold_and_fixed_links_reach_the_network_and_fixed_ones_come_out(files):
+def test_gold_and_fixed_links_reach_the_network_and_fixed_ones_come_out(files: Path) -> None:
     gold = write(files, "gold", "0-0", *[""] * 29)
     fixed = write(files, "fixed", *[""] * 29, "0-0 1-1")
     train(files, "--gold", gold, "--fixed-links", fixed, "--links", files / "out.prob")
@@ -166,7 +187,7 @@ def test_gold_and_fixed_links_reach_the_network_and_fixed_ones_come_out(files):
     assert record["gold_pairs"] == 1 and record["fixed_links"] == 2
 
 
-def test_new_text_is_aligned_by_the_folder(files):
+def test_new_text_is_aligned_by_the_folder(files: Path) -> None:
     train(files)
     source = write(files, "new", "w1x w2x", "", "<range>", "w3x never")
     target = write(files, "new-target", "v2X v1X", "", "", "v3X")
@@ -185,9 +206,9 @@ def test_new_text_is_aligned_by_the_folder(files):
     assert source.exists() and target.exists()
 
 
-def test_options_that_do_not_apply_are_refused(files):
+def test_options_that_do_not_apply_are_refused(files: Path) -> None:
     train(files)
-    arguments = dict(source="DIR", target="source", command="align")
+    arguments: dict[str, Any] = {"source": "DIR", "target": "source", "command": "align"}
     refused = run(files, files / "target", "--layer", "2", "--combine", "mean", **arguments)
     assert isinstance(refused.exception, InputError)
     assert "leave out --layer, --combine" in str(refused.exception)
@@ -197,13 +218,13 @@ def test_options_that_do_not_apply_are_refused(files):
     assert "--ids: only for a folder that train-aligner left" in str(refused.exception)
 
 
-def test_an_aligner_with_lemmas_asks_for_lemmas(files):
+def test_an_aligner_with_lemmas_asks_for_lemmas(files: Path) -> None:
     train(files, "--source-lemmas", files / "source")
     refused = run(files, files / "target", source="DIR", target="source", command="align")
     assert "was trained with source lemmas; give --source-lemmas" in str(refused.exception)
 
 
-def test_suggestions_are_printed_with_their_lines(files):
+def test_suggestions_are_printed_with_their_lines(files: Path) -> None:
     result = train(files, "--suggest", "3")
     table = [line.split("\t") for line in result.stdout.splitlines()]
     assert table[0] == ["line", "verse", "doubt", "words", "source", "target"]
@@ -215,7 +236,7 @@ def test_suggestions_are_printed_with_their_lines(files):
     assert (files / "DIR" / "suggestions.tsv").read_text() == result.stdout
 
 
-def test_another_run_in_the_folder_is_refused_and_overwrite_starts_anew(files, stand_in):
+def test_another_run_in_the_folder_is_refused_and_overwrite_starts_anew(files: Path, stand_in: type[StandIn]) -> None:
     train(files)
     other = run(files, "-o", files / "DIR", "--teacher", "builtin", "--seeds", "2")
     assert "holds an aligner that is not this one (it differs in: seeds)" in str(other.exception)
@@ -223,11 +244,13 @@ def test_another_run_in_the_folder_is_refused_and_overwrite_starts_anew(files, s
     assert json.loads((files / "DIR" / "network.json").read_text())[0] == [2]
     stand_in.fail_after = 0
     run(files, "-o", files / "DIR2", "--teacher", "builtin")
+    refused = run(files, files / "target", source="DIR2", target="source", command="align")
+    assert "DIR2: an aligner whose training is not finished; repeat the command" in str(refused.exception)
     other = run(files, "-o", files / "DIR2", "--teacher", "builtin", "--forms", "1")
     assert "holds an unfinished aligner that is not this one (it differs in: forms)" in str(other.exception)
 
 
-def test_a_folder_with_a_foreign_card_is_left_alone(files):
+def test_a_folder_with_a_foreign_card_is_left_alone(files: Path) -> None:
     (files / "DIR").mkdir()
     (files / "DIR" / "README.md").write_text("mine")
     result = run(files, "-o", files / "DIR", "--teacher", "builtin")
@@ -235,7 +258,7 @@ def test_a_folder_with_a_foreign_card_is_left_alone(files):
     assert (files / "DIR" / "README.md").read_text() == "mine"
 
 
-def test_a_file_of_links_teaches(files):
+def test_a_file_of_links_teaches(files: Path) -> None:
     links = write(files, "teacher.align", *["0-1", *[""] * 29])
     result = run(files, "-o", files / "DIR", "--teacher", links, "--links", files / "out.align")
     assert result.exit_code == 0, result.exception
@@ -260,7 +283,7 @@ def test_a_file_of_links_teaches(files):
         (("--teacher", "{}/gold"), "gold:2: ends before line 2"),
     ],
 )
-def test_bad_input_is_refused_before_any_work(files, options, message):
+def test_bad_input_is_refused_before_any_work(files: Path, options: tuple[str, ...], message: str) -> None:
     write(files, "gold", "0-0")
     write(files, "fixed", "99-0", *[""] * 29)
     write(files, "lexicon", "a\tb", "alone")
@@ -270,14 +293,16 @@ def test_bad_input_is_refused_before_any_work(files, options, message):
     assert not (files / "DIR").exists()
 
 
-def test_without_a_teacher_something_else_must_teach(files):
+def test_without_a_teacher_something_else_must_teach(files: Path) -> None:
     result = run(files, "-o", files / "DIR", "--teacher", "none")
     assert "--teacher none: without hand-made links there is nothing to learn from; give --gold" in str(
         result.exception
     )
 
 
-def test_files_of_different_sizes_are_refused_with_exit_code_2(files, monkeypatch, capsys):
+def test_files_of_different_sizes_are_refused_with_exit_code_2(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(files, "short", "v1X")
     monkeypatch.setattr("sys.argv", ["x", "train-aligner", *(str(files / n) for n in ("source", "short")), "-o", "D"])
     with pytest.raises(SystemExit) as ended:
@@ -286,7 +311,7 @@ def test_files_of_different_sizes_are_refused_with_exit_code_2(files, monkeypatc
     assert f"{files / 'short'}:2: 1 lines, but" in capsys.readouterr().err
 
 
-def test_kept_links_carry_probabilities(files):
+def test_kept_links_carry_probabilities(files: Path) -> None:
     train(files)
     with gzip.open(files / "DIR" / "links.pharaoh-p.gz", "rt") as stream:
         lines = stream.read().splitlines()

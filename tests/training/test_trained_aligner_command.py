@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hf_seq2seq_attn.probing import Gold, read_link_file, score_links, write_links
+from hf_seq2seq_attn.probing import Gold, Links, read_link_file, score_links, write_links
 from hf_seq2seq_attn.training.aligner_corpus import AlignerFiles
 from hf_seq2seq_attn.training.train_aligner import AlignerRequest, train_aligner
 
@@ -20,7 +22,7 @@ ENDINGS = {"nom": ("", ""), "acc": ("un", "et"), "dat": ("il", "am")}
 SMALL = ("width=32", "layers=1", "epochs=8", "gold_share=0.6")
 
 
-def _pair(draw):
+def _pair(draw: random.Random) -> tuple[list[str], list[str], Links]:
     """Return words and links: endings on both sides, neighbours swapped, an article without partner, a lost particle.
 
     The annotators link a noun's article `ze` to the noun, which no statistical aligner can know.
@@ -29,13 +31,15 @@ def _pair(draw):
     order = list(range(len(nouns)))
     if draw.random() < 0.5:
         order[0], order[1] = order[1], order[0]
-    source, places = [], {}
+    source: list[str] = []
+    places: dict[int, int] = {}
     for number, (stem, case) in enumerate(nouns):
         places[number] = len(source)
         source.append(stem + ENDINGS[case][0])
         if draw.random() < 0.3:
             source.append("eh")
-    target, links = [], set()
+    target: list[str] = []
+    links: set[tuple[int, int]] = set()
     for number in order:
         stem, case = nouns[number]
         if draw.random() < 0.7:
@@ -47,7 +51,7 @@ def _pair(draw):
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write 260 pairs, the last 60 of which are scored; gold20 has the links of 20 others, all those of every one."""
     folder = tmp_path_factory.mktemp("corpus")
     draw = random.Random(6)
@@ -59,25 +63,30 @@ def corpus(tmp_path_factory):
     return folder
 
 
-def request(corpus, output, **options):
-    given = {"teachers": ("builtin",), "forms": 1, "settings": SMALL, "links": output.with_suffix(".align")} | options
+def request(corpus: Path, output: Path, **options: Any) -> AlignerRequest:
+    given: dict[str, Any] = {
+        "teachers": ("builtin",),
+        "forms": 1,
+        "settings": SMALL,
+        "links": output.with_suffix(".align"),
+    } | options
     return AlignerRequest(AlignerFiles(corpus / "source", corpus / "target"), output, **given)
 
 
-def error_rate(corpus, links):
+def error_rate(corpus: Path, links: Path) -> float:
     found = [pair.sure for pair in read_link_file(links, base=0).sentences[-60:]]
     return score_links(found, read_link_file(corpus / "all", base=0).sentences[-60:]).aer
 
 
 @pytest.fixture(scope="module")
-def plain(corpus, tmp_path_factory):
+def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the links of an aligner that was trained without hand-made ones."""
     output = tmp_path_factory.mktemp("plain") / "DIR"
     train_aligner(request(corpus, output))
     return output.with_suffix(".align")
 
 
-def test_links_are_recovered_and_gold_of_20_lines_improves_them(corpus, plain, tmp_path):
+def test_links_are_recovered_and_gold_of_20_lines_improves_them(corpus: Path, plain: Path, tmp_path: Path) -> None:
     without = error_rate(corpus, plain)
     nouns = [
         Gold(links, links)
@@ -96,15 +105,15 @@ def test_links_are_recovered_and_gold_of_20_lines_improves_them(corpus, plain, t
     assert error_rate(corpus, tmp_path / "DIR.align") < without - 0.1
 
 
-def test_fixed_links_come_out_whatever_the_network_says(corpus, tmp_path):
-    fixed = [frozenset() for _ in range(260)]
+def test_fixed_links_come_out_whatever_the_network_says(corpus: Path, tmp_path: Path) -> None:
+    fixed: list[Links] = [frozenset() for _ in range(260)]
     fixed[3] = frozenset({(0, 0), (1, 0)})
     write_links(tmp_path / "fixed", fixed)
     train_aligner(request(corpus, tmp_path / "DIR", fixed_links=tmp_path / "fixed", settings=("width=8", "epochs=1")))
     assert read_link_file(tmp_path / "DIR.align", base=0).sentences[3].sure >= fixed[3]
 
 
-def test_a_killed_run_goes_on_and_comes_to_the_same_links(corpus, plain, tmp_path):
+def test_a_killed_run_goes_on_and_comes_to_the_same_links(corpus: Path, plain: Path, tmp_path: Path) -> None:
     wanted = request(corpus, tmp_path / "DIR")
     arguments = {each.name: getattr(wanted, each.name) for each in dataclasses.fields(wanted)}
     code = (
@@ -126,8 +135,8 @@ def test_a_killed_run_goes_on_and_comes_to_the_same_links(corpus, plain, tmp_pat
     assert (tmp_path / "DIR.align").read_text() == plain.read_text()
 
 
-def test_two_seeds_in_two_processes_are_those_of_one(corpus, tmp_path):
-    options = {"settings": ("width=8", "epochs=1"), "seeds": (1, 2)}
+def test_two_seeds_in_two_processes_are_those_of_one(corpus: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"settings": ("width=8", "epochs=1"), "seeds": (1, 2)}
     train_aligner(request(corpus, tmp_path / "one", **options))
     train_aligner(request(corpus, tmp_path / "two", processes=2, **options))
     assert (tmp_path / "one.align").read_text() == (tmp_path / "two.align").read_text()

@@ -1,0 +1,143 @@
+"""Print the tables of the README from the runs' metrics: the results beside what was published, and the ablation.
+
+python benchmarks/quality/table.py [--results benchmarks/results/quality]
+"""
+
+import argparse
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from comparisons import SPEED_FILE
+from run_all import RESULTS
+from runs import FACTORS, ROWS, RUNS, SEEDS, Row, ablation_name
+
+from hf_seq2seq_attn.training.run_record import METRICS_FILE, read_metrics
+
+HEAD = ("task", "published", "target", "reached", "BLEU, cased", "chrF", "parameters", "CPU minutes", "")
+ABLATION_HEAD = ("changed", "BLEU on dev", "BLEU on test_2016", "difference", "parameters", "CPU minutes")
+Found = dict[str, dict[str, Any]]
+
+
+def read_results(folder: Path) -> Found:
+    """Return the metrics of the runs that are there, by their names."""
+    paths = {name: folder / name / METRICS_FILE for name in RUNS}
+    return {name: read_metrics(path) for name, path in paths.items() if path.exists()}
+
+
+def results_row(row: Row, found: Found) -> tuple[str, ...]:
+    """Return the cells of a row; a run that is not there leaves them empty."""
+    there = [found[name] for name in row.runs if name in found]
+    bleu = RUNS[row.runs[0]].corpus.metric == "bleu"
+    tests = RUNS[row.runs[0]].corpus.tests
+    target = " / ".join(f"{row.targets[test]:g}" for test in tests if test in row.targets) or "-"
+    if not there:
+        return (row.task, row.anchor, target, "not run", "", "", "", "", "")
+    name = "bleu_lc" if bleu else "word_error_rate"
+    measured = {test: mean_score(there, test, name) for test in tests}
+    verdict = ""
+    if len(there) < len(row.runs):
+        verdict = f"{len(there)} of {len(row.runs)} runs"
+    elif row.targets:
+        better = all(
+            measured[test] >= wanted if bleu else measured[test] <= wanted for test, wanted in row.targets.items()
+        )
+        verdict = "reached" if better else "**missed**"
+    return (
+        row.task,
+        row.anchor,
+        target,
+        " / ".join(f"{value:.2f}" for value in measured.values()) + _interval(there, tests, name),
+        " / ".join(f"{mean_score(there, test, 'bleu'):.2f}" for test in tests) if bleu else "",
+        " / ".join(f"{mean_score(there, test, 'chrf'):.1f}" for test in tests) if bleu else "",
+        f"{statistics.mean(metrics['parameters'] for metrics in there) / 1e6:.1f} M",
+        f"{sum(metrics['cpu_minutes'] for metrics in there):.0f}",
+        verdict,
+    )
+
+
+def mean_score(there: Sequence[dict[str, Any]], test: str, name: str) -> float:
+    """Return the mean of a score over runs; error rates in percent."""
+    values = [metrics["quality"]["tests"][test][name]["value"] for metrics in there]
+    return statistics.mean(values) * (1 if name in ("bleu", "bleu_lc", "chrf") else 100)
+
+
+def _interval(there: Sequence[dict[str, Any]], tests: Sequence[str], name: str) -> str:
+    """Return the 95% interval of a single run's first test set."""
+    if len(there) > 1:
+        return ""
+    scale = 1 if name == "bleu_lc" else 100
+    low, high = there[0]["quality"]["tests"][tests[0]][name]["ci95"]
+    return f" (95% {scale * low:.1f} to {scale * high:.1f})"
+
+
+def ablation_rows(found: Found) -> list[tuple[str, ...]]:
+    """Return the cells of each factor whose runs are all there; with several seeds mean and standard deviation.
+
+    The difference is to the baseline's mean on test_2016.
+    """
+    rows, base = [], None
+    for factor, (label, _) in FACTORS.items():
+        names = [ablation_name(factor, seed) for seed in SEEDS.get(factor, (1,))]
+        if not all(name in found for name in names):
+            continue
+        there = [found[name] for name in names]
+        dev = [metrics["quality"]["dev"]["bleu_lc"]["value"] for metrics in there]
+        test = [metrics["quality"]["tests"]["test_2016_flickr"]["bleu_lc"]["value"] for metrics in there]
+        if factor == "additive":
+            base = statistics.mean(test)
+        difference = "" if base is None or factor == "additive" else f"{statistics.mean(test) - base:+.2f}"
+        sizes = f"{there[0]['parameters'] / 1e6:.2f} M"
+        minutes = f"{statistics.mean(metrics['cpu_minutes'] for metrics in there):.0f}"
+        rows.append((label, _spread(dev), _spread(test), difference, sizes, minutes))
+    return rows
+
+
+def _spread(values: Sequence[float]) -> str:
+    if len(values) == 1:
+        return f"{values[0]:.2f}"
+    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f} ({len(values)} seeds)"
+
+
+def decoding_line(record: dict[str, Any]) -> str:
+    """Return what was measured of the hybrid's decoding."""
+    seconds, count = record["seconds"], record["sentences"]
+    told = ", ".join(f"{name} {count / seconds[name]:.1f} sentences a CPU second" for name in seconds)
+    return f"Decoding, beam {record['num_beams']}: {told}; the hybrid is {record['ratios']['hybrid']:.2f} times faster."
+
+
+def signatures(found: Found) -> list[str]:
+    """Return sacrebleu's signatures of the runs, each once."""
+    tests = (test for metrics in found.values() for test in metrics["quality"]["tests"].values())
+    scores = (score for test in tests for score in test.values() if isinstance(score, dict))
+    return sorted({score["signature"] for score in scores if "signature" in score})
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Print the tables of the quality runs.")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    folder = parser.parse_args(words).results
+    found = read_results(folder)
+    print(markdown(HEAD, [results_row(row, found) for row in ROWS]))
+    print(
+        "\nReached: sacreBLEU `-lc -tok 13a` of plain-text output on test_2016_flickr / test_2017_flickr / "
+        "test_2017_mscoco, or word error rate in percent; beam 5, everything chosen on the development sets."
+    )
+    for signature in signatures(found):
+        print(f"- `{signature}`")
+    if (folder / SPEED_FILE).exists():
+        print(f"\n{decoding_line(json.loads((folder / SPEED_FILE).read_text(encoding='utf-8')))}")
+    rows = ablation_rows(found)
+    if rows:
+        print("\n" + markdown(ABLATION_HEAD, rows))
+
+
+if __name__ == "__main__":
+    main()
