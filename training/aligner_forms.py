@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from hf_seq2seq_attn.probing import Link
+
 from .aligner_data import LinkWeights, Sentences, TeacherLinks
 from .aligner_text import LeftOut, is_character_level, linkable_words, stripped
 
@@ -18,15 +20,25 @@ class TeacherForm:
         name: says what was done to either side.
         source, target: its sentences; some may be empty.
         left_out: which words of the user's text they hold.
+        letters: tokens are letters or sounds.
     """
 
     name: str
     source: list[list[str]]
     target: list[list[str]]
     left_out: LeftOut
+    letters: bool = False
 
     def restored(self, forward: Sequence[LinkWeights], reverse: Sequence[LinkWeights]) -> TeacherLinks:
-        """Return the teacher's links of this form with the places of the words in the user's text."""
+        """Return the teacher's links of this form with the places of the words in the user's text.
+
+        Of a double letter the first takes the link (`first_of_doubles`).
+        """
+        if self.letters:
+            forward, reverse = (
+                [first_of_doubles(*pair) for pair in zip(links, self.source, self.target, strict=True)]
+                for links in (forward, reverse)
+            )
         return TeacherLinks(self.left_out.restored(forward), self.left_out.restored(reverse))
 
 
@@ -56,7 +68,7 @@ def teacher_forms(
     if letters is None:
         letters = is_character_level(source) and is_character_level(target)
     if letters:
-        return [TeacherForm("cased", _formed(sides[0], _cased), _formed(sides[1], _cased), left_out)]
+        return [TeacherForm("cased", _formed(sides[0], _cased), _formed(sides[1], _cased), left_out, True)]
     lemmas = left_out.apply(source_lemmas or source, target_lemmas or target)
     short = [
         _formed(texts, str.lower if given else _prefix)
@@ -72,6 +84,39 @@ def teacher_forms(
         if not any(form.source == left and form.target == right for form in forms):
             forms.append(TeacherForm(name, left, right, left_out))
     return forms
+
+
+def first_of_doubles(links: LinkWeights, source: Sequence[str], target: Sequence[str]) -> LinkWeights:
+    """Return the links with those of a letter that repeats the one before it moved there, if it has none of its own.
+
+    Which letter of "ss" makes the sound cannot be told from a text: a statistical aligner says now this, now that.
+    Those who align by hand take the first.
+    """
+    for side, letters in enumerate((source, target)):
+        for place in range(1, len(letters)):
+            if letters[place] != letters[place - 1]:
+                continue
+            (first, strength), (second, other) = (_best(links, side, where) for where in (place - 1, place))
+            if second is not None and (first in (None, second) or strength < other):
+                links = _moved(links, side, place)
+    return links
+
+
+def _best(links: LinkWeights, side: int, place: int) -> tuple[int | None, float]:
+    """Return what a letter of a side is linked with most, and how much."""
+    weights = {link[1 - side]: weight for link, weight in links.items() if link[side] == place}
+    best = max(weights, key=weights.__getitem__, default=None)
+    return best, 0.0 if best is None else weights[best]
+
+
+def _moved(links: LinkWeights, side: int, place: int) -> LinkWeights:
+    """Return the links with those of a letter added to the one before it."""
+    moved: dict[Link, float] = {}
+    for link, weight in links.items():
+        ends = list(link)
+        ends[side] -= link[side] == place
+        moved[ends[0], ends[1]] = min(1.0, moved.get((ends[0], ends[1]), 0.0) + weight)
+    return moved
 
 
 def _formed(sentences: Sentences, change: Callable[[str], str]) -> list[list[str]]:

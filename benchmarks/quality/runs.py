@@ -97,7 +97,7 @@ TRIALS = (
     Run("trial_bahdanau_dropout_0.5", "multi30k_bahdanau", DE_EN, 34, "trial", (_SHORT, "model.dropout=0.5")),
     Run("trial_bahdanau_pieces_4000", "multi30k_bahdanau", DE_EN, 33, "trial", (_SHORT, "tokenizer.vocab_size=4000")),
     Run("trial_bahdanau_pieces_10000", "multi30k_bahdanau", DE_EN, 40, "trial", (_SHORT, "tokenizer.vocab_size=10000")),
-    Run("trial_bahdanau_rate_2e-3", "multi30k_bahdanau", DE_EN, 34, "trial", (_SHORT, "training.learning_rate=2.0e-3")),
+    Run("trial_bahdanau_rate_5e-4", "multi30k_bahdanau", DE_EN, 34, "trial", (_SHORT, "training.learning_rate=5.0e-4")),
     Run("trial_transformer", "multi30k_transformer", EN_DE, 40, "trial", ("training.num_train_epochs=25",)),
     Run("trial_transformer_rate_2e-3", "multi30k_transformer", EN_DE, 40, "trial",
         ("training.num_train_epochs=25", "training.learning_rate=2.0e-3")),
@@ -109,6 +109,11 @@ TRIALS = (
         ("training.num_train_epochs=30", "model.input_feeding=false", "model.attend_with=previous_state")),
     Run("trial_g2p_dut_dropout_0.5", "sigmorphon_g2p", sigmorphon("medium/dut"), 9, "trial",
         ("training.num_train_epochs=30", "model.dropout=0.5")),
+    Run("trial_g2p_dut_transformer", "sigmorphon_g2p", sigmorphon("medium/dut"), 12, "trial",
+        ("training.num_train_epochs=30",
+         "model={encoder_type: transformer, decoder_type: transformer, cross_attention_type: scaled_dot_product, "
+         "encoder_layers: 4, decoder_layers: 4, d_model: 128, encoder_ffn_dim: 512, decoder_ffn_dim: 512, "
+         "encoder_attention_heads: 4, decoder_attention_heads: 4, dropout: 0.3}")),
 )  # fmt: skip
 
 RUNS = {run.name: run for run in (*MAIN, *ABLATION, *TRIALS)}

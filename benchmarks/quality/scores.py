@@ -23,7 +23,7 @@ from hf_seq2seq_attn.training.text_intervals import score_with_intervals
 from hf_seq2seq_attn.translation import load_seq2seq, translate
 
 BEAMS = 5
-PENALTIES = {"bleu": (0.6, 1.0, 1.4), "word_error_rate": (1.0,)}
+PENALTIES = {"bleu": (0.6, 0.8, 1.0, 1.2, 1.4), "word_error_rate": (1.0,)}
 """Metric -> length penalties to choose from; a hypothesis is scored by log-probability / length ** penalty."""
 TRANSLATIONS = "translations"
 Files = tuple[Path, Path]

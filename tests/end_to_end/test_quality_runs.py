@@ -110,7 +110,7 @@ def test_a_run_leaves_its_scores(done: tuple[Path, Path]) -> None:
     ]  # fmt: skip
     metrics = json.loads((results / "de_en_bahdanau" / "metrics.json").read_text(encoding="utf-8"))
     found = metrics["quality"]
-    assert metrics["cpu_minutes"] > 0 and set(found["penalties"]) == {"0.6", "1", "1.4"}
+    assert metrics["cpu_minutes"] > 0 and list(found["penalties"]) == ["0.6", "0.8", "1", "1.2", "1.4"]
     assert {name: test["sentences"] for name, test in found["tests"].items()} == {
         "test_2016_flickr": 4, "test_2017_flickr": 3, "test_2017_mscoco": 2,
     }  # fmt: skip
@@ -137,7 +137,7 @@ def test_the_length_penalty_is_chosen_on_dev_and_translations_are_read_again(
 
     run_dir, raw = done[0] / "de_en_bahdanau", data / "multi30k" / "raw"
     kept = run_dir / scores.TRANSLATIONS
-    for penalty, suffix in (("0.6", "de"), ("1", "de"), ("1.4", "en")):
+    for penalty, suffix in (("0.6", "de"), ("0.8", "de"), ("1", "de"), ("1.2", "en"), ("1.4", "en")):
         # German is English in the other case here, so only -lc sees no fault in it.
         text = (raw / f"dev.{suffix}").read_text(encoding="utf-8")
         (kept / f"dev.beam5.penalty{penalty}.txt").write_text(text if penalty != "1" else text[:20] + "\n" * 4)

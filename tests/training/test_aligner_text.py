@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hf_seq2seq_attn.training.aligner_forms import teacher_forms
+from hf_seq2seq_attn.training.aligner_forms import first_of_doubles, teacher_forms
 from hf_seq2seq_attn.training.aligner_text import (
     FeatureIndex,
     character_ngrams,
@@ -99,3 +99,22 @@ def test_forms_that_do_not_differ_are_given_once() -> None:
     assert [form.name for form in teacher_forms(words, words, letters=True)] == ["cased"]
     lemmas = [["feline", "canine"], ["feline"]]
     assert teacher_forms(words, words, lemmas)[0].source == lemmas, "lemmas are given in full"
+
+
+def test_of_a_double_letter_the_first_takes_the_link() -> None:
+    source, target = list("miss"), list("mIs")
+    assert first_of_doubles({(0, 0): 1.0, (1, 1): 1.0, (3, 2): 1.0}, source, target) == {
+        (0, 0): 1.0, (1, 1): 1.0, (2, 2): 1.0,
+    }  # fmt: skip
+    both = {(2, 2): 0.4, (3, 2): 0.5}
+    assert first_of_doubles(both, source, target) == {(2, 2): 0.9}, "of one sound all goes to the first"
+    two_sounds = {(1, 1): 1.0, (2, 2): 1.0}
+    assert first_of_doubles(two_sounds, list("moos"), list("mUV")) == two_sounds, "each has a sound of its own"
+    assert first_of_doubles({(1, 1): 1.0}, list("ab"), list("tt")) == {(1, 0): 1.0}, "and so on the other side"
+
+
+def test_only_texts_of_letters_have_doubles_moved() -> None:
+    letters = teacher_forms([list("miss")], [list("mIs")])
+    assert letters[0].restored([{(3, 2): 1.0}], [{(3, 2): 1.0}]).forward == [{(2, 2): 1.0}]
+    words = teacher_forms([["truly", "truly", "spoken"]], [["wahrlich", "gesagt"]])
+    assert words[0].restored([{(1, 0): 1.0}], [{(1, 0): 1.0}]).reverse == [{(1, 0): 1.0}]
