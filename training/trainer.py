@@ -97,13 +97,17 @@ class Seq2SeqAttnTrainer(ResumableMixin, GuidedAttentionMixin, Seq2SeqTrainer):
         return output
 
     def compute_loss(
-        self, model: torch.nn.Module, inputs: dict[str, Any], return_outputs: bool = False, **kwargs: Any
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
         """Return the loss; a model that smooths labels by itself is told to in training, and to show what it gives."""
         if self._smooths_itself and "labels" in inputs:
             smoothing = self.args.label_smoothing_factor if model.training else 0.0
             inputs = {**inputs, "smoothing": smoothing, "skip_logits": not return_outputs}
-        return super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def prediction_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, *args: Any, **kwargs: Any
