@@ -1,4 +1,4 @@
-"""Kernels for CPUs, float32 only, compiled by numba where it is installed: pip install 'hf-seq2seq-attn[fast]'.
+"""Kernels for CPUs, in float32, compiled by numba where it is installed: pip install 'hf-seq2seq-attn[fast]'.
 
 Each kernel is a plain Python function of NumPy arrays and stands beside a torch form that gives the same results
 where numba is absent, cannot compile, or is switched off: by HF_SEQ2SEQ_ATTN_KERNELS=0 in the environment or within
@@ -30,6 +30,8 @@ WORK_OF_A_THREAD = 2**19
 HALF, ONE, TWO, FOUR = np.float32(0.5), np.float32(1), np.float32(2), np.float32(4)
 # From here on 1 / (1 + x) is 0 beside 1, and products of two such numbers are finite.
 LARGE = np.float32(1e9)
+# Within it exp(x) is a normal number.
+EXP_BOUND = np.float32(87)
 LOG2_E = np.float32(1.4426950408889634)
 # ln 2 in two parts, the first exact in few bits: n ln 2 then loses nothing for small integers n.
 LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
@@ -57,9 +59,9 @@ class Kernel:
         self.signature = signature
         self.function = function
 
-    def ready_for(self, *tensors: Tensor) -> bool:
-        """Say whether to run it on these: switched on, float32, on a CPU, and compiled."""
-        fits = all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors)
+    def ready_for(self, *tensors: Tensor, dtype: torch.dtype = torch.float32) -> bool:
+        """Say whether to run it on these: switched on, of this type, on a CPU, and compiled."""
+        fits = all(tensor.is_cpu and tensor.dtype == dtype for tensor in tensors)
         return _switched_on and fits and self.compiled is not None
 
     @functools.cached_property
@@ -114,7 +116,8 @@ def _numba_njit() -> Callable[..., Any] | None:
         return None
     # Sums in any order would undo the two parts of ln 2.
     extending.register_jitable(fastmath={"contract"})(exp)
-    extending.register_jitable(bounded)
+    for helper in (bounded, from_bfloat16, to_bfloat16):
+        extending.register_jitable(helper)
     return numba.njit
 
 
@@ -140,6 +143,18 @@ def exp(x: Any) -> Any:
 def bounded(x: Any, bound: Any) -> Any:
     """Return x within +-bound; NaN stays NaN."""
     return bound if x > bound else (-bound if x < -bound else x)
+
+
+def from_bfloat16(bits: Any) -> Any:
+    """Return the float32 of a bfloat16 that is given by its 16 bits: they are the upper half of its own."""
+    return np.int32(np.int32(bits) << np.int32(16)).view(np.float32)
+
+
+def to_bfloat16(x: Any) -> Any:
+    """Return the 16 bits of the bfloat16 nearest to a float32, of two as near the one with an even last bit."""
+    bits = np.float32(x).view(np.int32)
+    odd = (bits >> np.int32(16)) & np.int32(1)
+    return np.int16(np.int32(bits + np.int32(0x7FFF) + odd) >> np.int32(16))
 
 
 @kernel("void(f4[:,:,::1], f4[:,:,::1], f4[:,::1], f4, f4[:,:,::1], i8, i8)")

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .cpu_kernels import EXP_BOUND, ONE, bounded, exp, from_bfloat16, kernel, parts_of, to_bfloat16
 from .plain_forms import first_derivative_only
 
 # Logits in a block, which softmax runs over while the cache holds them, and in a group of blocks, over which gradients
@@ -53,9 +55,8 @@ class _VocabularyLoss(torch.autograd.Function):
             members, named = rows[group], labels[group, None]
             slopes = rows.new_empty(len(members), len(matrix))
             for block in _slices(len(members), BLOCK // len(matrix)):
-                loss, probabilities = _losses(members[block] @ matrix.T, named[block], smoothing)
-                total += loss
-                slopes[block] = _minus_target(probabilities, named[block], smoothing)
+                logits = torch.mm(members[block], matrix.T, out=slopes[block])
+                total += to_slopes(logits, named[block], smoothing)
             if of_states is not None:
                 torch.mm(slopes, matrix, out=of_states[group])
             if of_weight is not None:
@@ -74,8 +75,22 @@ class _VocabularyLoss(torch.autograd.Function):
         return of_states, of_weight, None, None, None
 
 
-def _losses(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Return the summed loss and softmax(logits) in float32, with one exponential for each logit."""
+def to_slopes(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    """Return the summed loss of logits (N, V) for labels (N, 1), and put d loss / d logits in their place."""
+    kernel = {torch.float32: _slopes_f32, torch.bfloat16: _slopes_bf16}.get(logits.dtype)
+    if kernel is not None and logits.numel() and kernel.ready_for(logits, dtype=logits.dtype):
+        greatest = logits.amax(dim=-1).float()
+        losses = torch.empty_like(greatest)
+        # NumPy has no bfloat16: the kernel reads and writes its bits.
+        numbers = logits if logits.dtype == torch.float32 else logits.view(torch.int16)
+        arrays = (part.numpy() for part in (numbers, greatest, labels[:, 0].contiguous(), losses))
+        kernel.run(len(logits), *arrays, np.float32(smoothing), of_parts=[()] * parts_of(len(logits), logits.numel()))
+        return losses.sum()
+    return to_slopes_by_torch(logits, labels, smoothing)
+
+
+def to_slopes_by_torch(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    """Do what `to_slopes` does, with one exponential for each logit."""
     probabilities = torch.softmax(logits, dim=-1, dtype=torch.float32)
     greatest, place = logits.max(dim=-1, keepdim=True)
     # log sum exp(z) = z_j - log p_j for any j; for the greatest, p_j >= 1 / V and nothing underflows.
@@ -84,15 +99,51 @@ def _losses(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, T
     if smoothing:
         mean = logits.mean(dim=-1, keepdim=True, dtype=torch.float32)
         loss = (1 - smoothing) * loss + smoothing * (normaliser - mean).sum()
-    return loss, probabilities
+        probabilities -= smoothing / logits.shape[-1]
+    logits.copy_(probabilities.scatter_add_(1, labels, probabilities.new_full(labels.shape, smoothing - 1)))
+    return loss
 
 
-def _minus_target(probabilities: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """Return p - target, in the place of p."""
-    if smoothing:
-        probabilities -= smoothing / probabilities.shape[-1]
-    share = probabilities.new_full(labels.shape, smoothing - 1)
-    return probabilities.scatter_add_(1, labels, share)
+@kernel("void(f4[:,::1], f4[::1], i8[::1], f4[::1], f4, i8, i8)")
+def _slopes_f32(logits: Any, greatest: Any, labels: Any, losses: Any, smoothing: Any, first: int, last: int) -> None:
+    width = np.float32(logits.shape[1])
+    for n in range(first, last):
+        row, most, label = logits[n], greatest[n], labels[n]
+        total, plain, of_label = np.float32(0), np.float32(0), row[label]
+        for w in range(row.shape[0]):
+            plain += row[w]
+            row[w] = exp(bounded(row[w] - most, EXP_BOUND))
+            total += row[w]
+        normaliser = most + np.log(total)
+        losses[n] = normaliser - (ONE - smoothing) * of_label
+        if smoothing:  # 0 times the mean of logits that hold -inf is no number
+            losses[n] -= smoothing * (plain / width)
+        for w in range(row.shape[0]):
+            row[w] = row[w] / total - smoothing / width
+        row[label] -= ONE - smoothing
+
+
+@kernel("void(i2[:,::1], f4[::1], i8[::1], f4[::1], f4, i8, i8)")
+def _slopes_bf16(bits: Any, greatest: Any, labels: Any, losses: Any, smoothing: Any, first: int, last: int) -> None:
+    width = np.float32(bits.shape[1])
+    row = np.empty(bits.shape[1], np.float32)
+    for n in range(first, last):
+        own, most, label = bits[n], greatest[n], labels[n]
+        total, plain, of_label = np.float32(0), np.float32(0), from_bfloat16(own[label])
+        for w in range(row.shape[0]):
+            x = from_bfloat16(own[w])
+            plain += x
+            row[w] = exp(bounded(x - most, EXP_BOUND))
+            total += row[w]
+        normaliser = most + np.log(total)
+        losses[n] = normaliser - (ONE - smoothing) * of_label
+        if smoothing:  # 0 times the mean of logits that hold -inf is no number
+            losses[n] -= smoothing * (plain / width)
+        for w in range(row.shape[0]):
+            row[w] = row[w] / total - smoothing / width
+        row[label] -= ONE - smoothing
+        for w in range(row.shape[0]):
+            own[w] = to_bfloat16(row[w])
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:

@@ -1,18 +1,30 @@
 """The loss in blocks against the formula as it stands."""
 
+import numpy
 import pytest
 import torch
 from torch import nn
 from variants import source_batch, target_batch, tiny_model
 
 from hf_seq2seq_attn import vocabulary_loss as module
-from hf_seq2seq_attn.vocabulary_loss import vocabulary_loss, vocabulary_loss_reference
+from hf_seq2seq_attn.cpu_kernels import from_bfloat16, kernels_switched, to_bfloat16
+from hf_seq2seq_attn.vocabulary_loss import (
+    to_slopes,
+    to_slopes_by_torch,
+    vocabulary_loss,
+    vocabulary_loss_reference,
+)
 
 TOKENS, WIDTH, VOCABULARY = 11, 5, 17
 
 
-@pytest.fixture
-def case(monkeypatch):
+@pytest.fixture(params=["kernels", "torch"])
+def case(monkeypatch, request):
+    with kernels_switched(request.param == "kernels"):
+        yield drawn(monkeypatch)
+
+
+def drawn(monkeypatch):
     # A whole group and a rest, of whole blocks and a rest.
     monkeypatch.setattr(module, "BLOCK", 3 * VOCABULARY)
     monkeypatch.setattr(module, "GROUP", 7 * VOCABULARY)
@@ -103,3 +115,37 @@ def test_an_output_layer_that_is_more_than_its_weight_is_called():
     model.lm_head.register_forward_hook(lambda *_: calls.append(1))
     assert model(input_ids=ids, attention_mask=mask, labels=target_batch()).logits is None
     assert calls
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("scale", [1.0, 90.0])
+def test_kernels_put_the_same_slopes_in_the_place_of_logits(dtype, smoothing, scale):
+    logits = (torch.randn(TOKENS, VOCABULARY) * scale).to(dtype)
+    labels = torch.randint(VOCABULARY, (TOKENS, 1))
+    ours, theirs = logits.clone(), logits.clone()
+    torch.testing.assert_close(
+        to_slopes(ours, labels, smoothing), to_slopes_by_torch(theirs, labels, smoothing), rtol=1e-5, atol=1e-4
+    )
+    torch.testing.assert_close(ours, theirs, rtol=1e-5 if dtype == torch.float32 else 1e-2, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_kernels_hide_no_number_that_is_none(dtype, value):
+    logits = torch.randn(TOKENS, VOCABULARY).to(dtype)
+    logits[3, 4] = value
+    labels = torch.zeros(TOKENS, 1, dtype=torch.long)
+    ours, theirs = logits.clone(), logits.clone()
+    loss, wanted = to_slopes(ours, labels, 0.0), to_slopes_by_torch(theirs, labels, 0.0)
+    assert loss.isfinite() == wanted.isfinite() == (value == float("-inf"))
+    torch.testing.assert_close(ours.isfinite().all(1), theirs.isfinite().all(1))
+
+
+def test_bits_of_bfloat16_are_those_of_torch():
+    numbers = torch.cat([torch.randn(500) * 10.0**power for power in range(-30, 30, 5)]).tolist()
+    numbers += [0.0, -0.0, 1.00390625, 1.01171875, 3.0e38, float("inf")]  # two of them halfway between neighbours
+    exact = torch.tensor(numbers).to(torch.bfloat16)
+    bits = torch.tensor([int(to_bfloat16(numpy.float32(x))) for x in numbers], dtype=torch.int16)
+    assert torch.equal(bits, exact.view(torch.int16))
+    assert [float(from_bfloat16(int(each))) for each in exact.view(torch.int16)] == exact.float().tolist()
