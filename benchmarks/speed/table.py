@@ -1,6 +1,8 @@
 """Make the README's table from the result files.
 
-python benchmarks/speed/table.py [benchmarks/results/speed_training.json ...]
+python benchmarks/speed/table.py [--short] [benchmarks/results/speed_training.json ...]
+
+`--short` leaves the targets out and gives each job one line, against the best of its peers.
 """
 
 import json
@@ -13,6 +15,7 @@ from measuring import QUIET
 RESULTS = Path(__file__).parents[1] / "results"
 NAMES = ("speed_training.json", "speed_attention.json", "speed_decoding.json", "speed_memory.json")
 HEAD = ("job", "precision", "ours", "against", "measured", "target", "")
+SHORT_HEAD = ("one thread", "", "ours", "best other", "ratio")
 
 
 def rows_of(record: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -48,11 +51,17 @@ def _peer(record: dict[str, Any], name: str) -> str:
     return name if measured is None else f"{name}, {measured[record['unit']]:,.1f}"
 
 
-def markdown(results: list[dict[str, Any]]) -> str:
+def short_rows_of(record: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Return the line of one row's record: against the first target's peer."""
+    return [line[: len(SHORT_HEAD)] for line in rows_of(record)[:1] if record["targets"]]
+
+
+def markdown(results: list[dict[str, Any]], short: bool = False) -> str:
     """Return the table, with where and with what it was measured below it."""
-    lines = [HEAD, *(line for result in results for record in result["rows"] for line in rows_of(record))]
+    head, rows = (SHORT_HEAD, short_rows_of) if short else (HEAD, rows_of)
+    lines = [head, *(line for result in results for record in result["rows"] for line in rows(record))]
     cells = [f"| {' | '.join(line)} |" for line in lines]
-    cells.insert(1, "|---" * len(HEAD) + "|")
+    cells.insert(1, "|---" * len(head) + "|")
     notes = []
     for machine in dict.fromkeys(json.dumps(result["machine"]) for result in results):
         told = json.loads(machine)
@@ -67,8 +76,9 @@ def markdown(results: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Print the table of the files given, or of those that lie in the results folder."""
-    paths = [Path(name) for name in sys.argv[1:]] or [RESULTS / name for name in NAMES if (RESULTS / name).exists()]
-    print(markdown([json.loads(path.read_text()) for path in paths]))
+    names = [name for name in sys.argv[1:] if name != "--short"]
+    paths = [Path(name) for name in names] or [RESULTS / name for name in NAMES if (RESULTS / name).exists()]
+    print(markdown([json.loads(path.read_text()) for path in paths], short="--short" in sys.argv))
 
 
 if __name__ == "__main__":
