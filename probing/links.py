@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hf_seq2seq_attn.errors import UnusableError
+
 from .hmm import DEFAULT_JUMPS, JumpModel, hmm_links, learn_jumps
 from .link_types import Link, Links, as_links, checked_matrix, checked_null
 from .matching import itermax_links, match_links, mutual_links
@@ -197,7 +199,7 @@ def corpus_jumps(
 
 
 def check_extraction(how: str) -> None:
-    """Raise a ValueError unless `extract_links` knows `how`."""
+    """Raise an UnusableError unless `extract_links` knows `how`."""
     _parse(how)
 
 
@@ -214,4 +216,4 @@ def _parse(how: str) -> tuple[Extraction, float]:
         if np.isfinite(value) and method.valid(value):
             return method, value
     allowed = "; ".join(method.describe(name) for name, method in EXTRACTIONS.items())
-    raise ValueError(f"links is {how!r}; allowed are {allowed}")
+    raise UnusableError(f"links is {how!r}; allowed are {allowed}")

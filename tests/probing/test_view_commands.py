@@ -119,3 +119,9 @@ def test_a_picture_says_which_characters_have_no_font(run: Run, model_folder: Pa
     code, _, err = run("view", model_folder, "s", "t", "-o", "v.png")
     assert code == 0
     assert "warning: v.png: no installed font has U+0007" in err
+
+
+def test_an_unknown_link_rule_is_bad_input(run: Run, model_folder: Path) -> None:
+    code, _, err = run("view", model_folder, "s", "t", "-o", "v.html", "--links", "foo")
+    assert code == 2 and "links is 'foo'; allowed are argmax" in err and "Traceback" not in err
+    assert not Path("v.html").exists()
