@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,11 +21,16 @@ from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
 
+F = TypeVar("F", bound=Callable[..., Any])
+_helpers: list[Callable[..., Any]] = []
+
 SWITCH = "HF_SEQ2SEQ_ATTN_KERNELS"
 _switched_on = os.environ.get(SWITCH, "1") != "0"
 # Numbers of work below which starting a thread costs more than it saves.
 WORK_OF_A_THREAD = 2**19
 
+# NaN and infinity keep their meaning; sums may be taken in any order.
+FAST_MATH = {"reassoc", "contract", "arcp", "nsz"}
 # Literals would turn the arithmetic into float64.
 HALF, ONE, TWO, FOUR = np.float32(0.5), np.float32(1), np.float32(2), np.float32(4)
 # From here on 1 / (1 + x) is 0 beside 1, and products of two such numbers are finite.
@@ -70,8 +75,7 @@ class Kernel:
         njit = _numba_njit()
         if njit is None:
             return None
-        # NaN and infinity keep their meaning; sums may be taken in any order.
-        settings = dict(nogil=True, fastmath={"reassoc", "contract", "arcp", "nsz"}, error_model="numpy")
+        settings = dict(nogil=True, fastmath=FAST_MATH, error_model="numpy")
         try:
             try:
                 return njit(self.signature, cache=True, **settings)(self.function)
@@ -101,6 +105,12 @@ class Kernel:
             future.result()
 
 
+def helper(function: F) -> F:
+    """Let kernels call a plain function of some module."""
+    _helpers.append(function)
+    return function
+
+
 def kernel(signature: str) -> Callable[[Callable[..., None]], Kernel]:
     """Make a `Kernel` of a function; the signature is numba's."""
     return functools.partial(Kernel, signature)
@@ -116,8 +126,8 @@ def _numba_njit() -> Callable[..., Any] | None:
         return None
     # Sums in any order would undo the two parts of ln 2.
     extending.register_jitable(fastmath={"contract"})(exp)
-    for helper in (bounded, from_bfloat16, to_bfloat16):
-        extending.register_jitable(helper)
+    for function in _helpers:
+        extending.register_jitable(fastmath=FAST_MATH, error_model="numpy")(function)
     return numba.njit
 
 
@@ -140,16 +150,19 @@ def exp(x: Any) -> Any:
     return (((((((C5 * x + C4) * x + C3) * x + C2) * x + C1) * x + C0) * x * x) + x + ONE) * power
 
 
+@helper
 def bounded(x: Any, bound: Any) -> Any:
     """Return x within +-bound; NaN stays NaN."""
     return bound if x > bound else (-bound if x < -bound else x)
 
 
+@helper
 def from_bfloat16(bits: Any) -> Any:
     """Return the float32 of a bfloat16 that is given by its 16 bits: they are the upper half of its own."""
     return np.int32(np.int32(bits) << np.int32(16)).view(np.float32)
 
 
+@helper
 def to_bfloat16(x: Any) -> Any:
     """Return the 16 bits of the bfloat16 nearest to a float32, of two as near the one with an even last bit."""
     bits = np.float32(x).view(np.int32)

@@ -23,7 +23,7 @@ from .cross_attention import AdditiveAttention, ScaledDotProductAttention
 from .fast_recurrent import RecurrentStep
 from .fast_scores import Processors, top
 from .fast_transformer import TransformerStep
-from .plain_forms import takes_fast_path
+from .plain_forms import is_bare, is_unheard, takes_fast_path
 from .recurrent import FixedContext, RecurrentDecoder
 from .recurrent_cache import RecurrentCache
 from .transformer import DecoderLayer, FeedForward, Residual, TransformerDecoder
@@ -33,8 +33,8 @@ PLAIN_MODULES = {
     *(RecurrentDecoder, TransformerDecoder, DecoderLayer, Residual, FeedForward, ContextFusion, FixedContext),
     *(AdditiveAttention, ScaledDotProductAttention),
     *(nn.Linear, nn.Embedding, nn.LayerNorm, nn.GRU, nn.LSTM, nn.Dropout, nn.ModuleList),
+    *(kind[0] if isinstance(kind, tuple) else kind for kind in ACT2CLS.values()),
 }
-ACTIVATIONS = {kind[0] if isinstance(kind, tuple) else kind for kind in ACT2CLS.values()}
 # What `generate` hands to its loops beside the encoder's outputs and the cache.
 HARMLESS_ARGUMENTS = ("encoder_outputs", "inputs_embeds", "attention_mask", "cache", "use_cache")
 # As long as more than this share of the sentences goes on, the finished ones stay: to let them go copies the others.
@@ -105,19 +105,14 @@ def _is_fresh(cache: Cache | None) -> bool:
 def _is_plain(model: Any, states: Tensor | None, input_ids: Tensor) -> bool:
     """Tell whether nobody listens to, replaces or moves what the steps pass by, and all is float32 on one device."""
     device, decoder = input_ids.device, model.model.decoder
-    if nn.modules.module._has_any_global_hook():
-        return False
     if states is None or (states.dtype, states.device, len(states)) != (torch.float32, device, len(input_ids)):
         return False
-    for module in (model, model.model, *decoder.modules(), model.lm_head):
-        own = vars(module)
-        if own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own or own["training"]:
-            return False
-        weights = [weight for weight in own["_parameters"].values() if weight is not None]
-        if any(weight.dtype != states.dtype or weight.device != device for weight in weights):
-            return False
-    kinds = {type(module) for module in decoder.modules()} | {type(model.lm_head)}
-    return kinds <= PLAIN_MODULES | ACTIVATIONS
+    parts = [*decoder.modules(), model.lm_head]
+    if not (is_unheard(model) and is_unheard(model.model) and all(is_bare(part, *PLAIN_MODULES) for part in parts)):
+        return False
+    weights = [weight for part in parts for weight in part.parameters(recurse=False)]
+    here = all((weight.dtype, weight.device) == (states.dtype, device) for weight in weights)
+    return here and not any(part.training for part in parts)
 
 
 def make_step(model: Any, arguments: dict[str, Any], beams: int, tokens: int) -> Step:

@@ -11,6 +11,7 @@ from .fast_attention import SourceAttention
 from .fast_linear import linear
 from .recurrent import RecurrentDecoder
 from .recurrent_cache import RecurrentCache
+from .recurrent_gates import gru_gates, lstm_gates
 
 
 class SourceSummary:
@@ -36,26 +37,18 @@ class Cell:
         found: Any = layer
         self.of_inputs = linear(found.weight_ih_l0, found.bias_ih_l0, rows)
         self.of_state = linear(found.weight_hh_l0, found.bias_hh_l0, rows)
-        self.advance = self._lstm if isinstance(layer, nn.LSTM) else self._gru
+        self.is_lstm = isinstance(layer, nn.LSTM)
 
     def __call__(self, inputs: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the state (h,) or (h, cell), each (R, D), after inputs (R, width)."""
-        return self.advance(self.of_inputs(inputs), *state)
+        return self.advance(self.of_inputs(inputs), state)
 
-    def _gru(self, gates: Tensor, h: Tensor) -> tuple[Tensor]:
-        """r, z = sigmoid(W [x; h] + b); n = tanh(W x + b + r (U h + c)); h' = n + z (h - n) (Cho et al. 2014)."""
-        width = h.shape[1]
-        of_state = self.of_state(h)
-        reset_update = gates[:, : 2 * width].add_(of_state[:, : 2 * width]).sigmoid_()
-        reset, update = reset_update[:, :width], reset_update[:, width:]
-        new = gates[:, 2 * width :].addcmul_(reset, of_state[:, 2 * width :]).tanh_()
-        return (torch.lerp(new, h, update),)
-
-    def _lstm(self, gates: Tensor, h: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """i, f, g, o = W [x; h] + b; cell' = f cell + i g; h' = o tanh(cell') (Hochreiter and Schmidhuber 1997)."""
-        read, forget, new, out = gates.add_(self.of_state(h)).chunk(4, dim=1)
-        cell = (forget.sigmoid_() * cell).addcmul_(read.sigmoid_(), new.tanh_())
-        return out.sigmoid_() * torch.tanh(cell), cell
+    def advance(self, of_inputs: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the state after inputs that are given as W_ih x + b_ih."""
+        of_state = self.of_state(state[0])
+        if self.is_lstm:
+            return lstm_gates(of_inputs, of_state, state[1])[:2]
+        return gru_gates(of_inputs, of_state, state[0])[:1]
 
 
 class RecurrentStep:
@@ -133,7 +126,7 @@ class RecurrentStep:
             inputs = F.embedding(tokens, self.embeddings) * self.scale
             return cell(inputs if more is None else torch.cat([inputs, more], dim=-1), state)
         gates = self.gates.index_select(0, tokens)
-        return cell.advance(gates if more is None else gates.addmm_(more, self.of_more), *state)
+        return cell.advance(gates if more is None else gates.addmm_(more, self.of_more), state)
 
     def follow(self, rows: Tensor) -> None:
         """Let hypothesis i go on from where hypothesis rows[i] (R,) is."""

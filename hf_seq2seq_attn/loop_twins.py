@@ -6,13 +6,14 @@
 """
 
 import copy
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from .context_fusion import ContextFusion
-from .cross_attention import AdditiveAttention, Attention, Memory
+from .cross_attention import AdditiveAttention, Attention, Memory, ScaledDotProductAttention
 from .loop_gradients import LoopProduct, LoopScores, gru_step, lstm_step
 from .plain_forms import is_bare, takes_fast_path
 
@@ -62,13 +63,15 @@ class LoopCell(nn.Module):
         # All steps' inputs are known: one product, before the loop.
         of_inputs = self.of_input(inputs).unbind(1)
         moves = None if keep is None else keep[..., None].unbind(1)
-        state, hidden = tuple(part.to(self.dtype) for part in state), [inputs] * len(of_inputs)
-        for t in range(len(of_inputs))[:: -1 if self.reverse else 1]:
+        order = -1 if self.reverse else 1
+        state, hidden = tuple(part.to(self.dtype) for part in state), []
+        for t in range(len(of_inputs))[::order]:
             after = self._step(of_inputs[t], state)
             if moves is not None:
                 after = tuple(torch.where(moves[t], new, old) for new, old in zip(after, state, strict=True))
-            state, hidden[t] = after, after[0]
-        return torch.stack(hidden, dim=1), state
+            state = after
+            hidden.append(state[0])
+        return torch.stack(hidden[::order], dim=1), state
 
     def _step(self, of_input: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         of_state = self.of_state(state[0]).to(self.dtype)
@@ -94,17 +97,17 @@ def product_dtype(weight: Tensor) -> torch.dtype:
 
 
 def attention_twin(attention: Attention, memory: Memory) -> Attention:
-    """Return a twin that attends to this memory only."""
-    made = twin(attention, q_proj=_linear(attention.q_proj), out_proj=_linear(attention.out_proj))
-    dtype = product_dtype(memory.values)
-    if isinstance(attention, AdditiveAttention):
-        scores = LoopScores(memory.keys, attention.score_vector)
-        made.score = lambda queries, keys: scores(queries)  # type: ignore[method-assign]
+    """Return a twin that attends to this memory only; of an attention that we do not know, itself."""
+    if type(attention) is AdditiveAttention:
+        scores: Callable[[Tensor], Tensor] = LoopScores(memory.keys, attention.score_vector)
+    elif type(attention) is ScaledDotProductAttention:
+        product, scale = LoopProduct(memory.keys.mT, dtype=product_dtype(memory.keys)), attention.scale
+        scores = lambda queries: product(queries * scale)  # noqa: E731
     else:
-        scale: Any = attention
-        product = LoopProduct(memory.keys.mT, dtype=dtype)
-        made.score = lambda queries, keys: product(queries * scale.scale)  # type: ignore[method-assign]
-    of_values = LoopProduct(memory.values, dtype=dtype)
+        return attention
+    of_values = LoopProduct(memory.values, dtype=product_dtype(memory.values))
+    made = twin(attention, q_proj=_linear(attention.q_proj), out_proj=_linear(attention.out_proj))
+    made.score = lambda queries, keys: scores(queries)  # type: ignore[method-assign]
     made._sum_values = lambda weights, values: of_values(weights)  # type: ignore[method-assign]
     made._takes_fused_kernel = lambda *_: False  # type: ignore[method-assign]
     return made

@@ -201,9 +201,6 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
 
     # The Trainer passes `num_items_in_batch` and leaves the division to us.
     accepts_loss_kwargs = True
-    # Let `generate()` use our own loops where their result is the library's; False, also on one model, always uses the
-    # library's.
-    fast_generation = True
     # Some models of this class are, so who asks the class must not count on rolling back; each model says for itself.
     _is_stateful = True
 
@@ -418,7 +415,7 @@ class Seq2SeqAttnForConditionalGeneration(Seq2SeqAttnPreTrainedModel, Generation
         **model_kwargs: Any,
     ) -> Any:
         own_forward = type(self).forward is not Seq2SeqAttnForConditionalGeneration.forward
-        stands_back = not self.fast_generation or synced_gpus or streamer is not None or own_forward
+        stands_back = synced_gpus or streamer is not None or own_forward
         if not stands_back and covers(self, input_ids, stopping_criteria, generation_config, model_kwargs):
             return ours(self, input_ids, logits_processor, generation_config, model_kwargs)
         more = {} if streamer is None else {"streamer": streamer}

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PLAIN: ContextVar[bool] = ContextVar("plain_forms", default=False)
 
 
@@ -30,12 +31,19 @@ def takes_fast_path() -> bool:
 def is_bare(module: object, *kinds: type[nn.Module]) -> bool:
     """Tell whether a module is of one of these very classes and nothing else, so that its weights may be used directly.
 
-    An adapter, a quantised layer, or one with a hook (also a hook that moves weights between devices) must be called.
+    An adapter, a quantised layer, or one that somebody listens to must be called.
     """
-    if type(module) not in kinds:
-        return False
-    layer: Any = module
-    return not (layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook"))
+    return type(module) in kinds and is_unheard(cast(nn.Module, module))
+
+
+def is_unheard(module: nn.Module) -> bool:
+    """Tell whether nobody listens to a module's passes, or has given this one a `forward` of its own.
+
+    Libraries that move weights between devices do the latter.
+    """
+    own = vars(module)
+    listened = any(own[name] for name in HOOKS) or nn.modules.module._has_any_global_hook()
+    return not listened and "forward" not in own
 
 
 def first_derivative_only(backward: Callable) -> Callable:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .cpu_kernels import EXP_BOUND, ONE, bounded, exp, from_bfloat16, kernel, parts_of, to_bfloat16
+from .cpu_kernels import EXP_BOUND, ONE, bounded, exp, from_bfloat16, helper, kernel, parts_of, to_bfloat16
 from .plain_forms import first_derivative_only
 
 # Logits in a block, which softmax runs over while the cache holds them, and in a group of blocks, over which gradients
@@ -32,7 +32,19 @@ def vocabulary_loss(states: Tensor, weight: Tensor, labels: Tensor, smoothing: f
 
     Where a gradient is wanted it is computed along the way, so that nothing is computed twice. It cannot be
     differentiated twice. Under autocast the matrix products run in its type, softmax and sums in float32.
+
+    Raises:
+        IndexError: on a CPU, a label outside 0..V-1 (an accelerator asserts it itself).
     """
+    # The kernels look nothing up: a label that is no token would have them write beside the logits.
+    if labels.is_cpu and labels.numel():
+        least, greatest = (int(bound) for bound in torch.aminmax(labels))
+        if least < 0 or greatest >= len(weight):
+            wrong = least if least < 0 else greatest
+            raise IndexError(
+                f"labels hold {wrong}; allowed are 0 to {len(weight) - 1} (the target vocabulary), and -100 for what "
+                "does not count; do tokenizer and model belong together?"
+            )
     device = states.device.type
     compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
     with torch.autocast(device, enabled=False):
@@ -104,44 +116,38 @@ def to_slopes_by_torch(logits: Tensor, labels: Tensor, smoothing: float) -> Tens
     return loss
 
 
+@helper
+def row_to_slopes(row: Any, greatest: Any, label: int, smoothing: Any) -> Any:
+    """Return the loss of a row of logits, whose greatest is known, and put its slopes in their place."""
+    width = np.float32(row.shape[0])
+    total, plain, of_label = np.float32(0), np.float32(0), row[label]
+    for w in range(row.shape[0]):
+        plain += row[w]
+        row[w] = exp(bounded(row[w] - greatest, EXP_BOUND))
+        total += row[w]
+    loss = greatest + np.log(total) - (ONE - smoothing) * of_label
+    if smoothing:  # 0 times the mean of logits that hold -inf is no number
+        loss -= smoothing * (plain / width)
+    for w in range(row.shape[0]):
+        row[w] = row[w] / total - smoothing / width
+    row[label] -= ONE - smoothing
+    return loss
+
+
 @kernel("void(f4[:,::1], f4[::1], i8[::1], f4[::1], f4, i8, i8)")
 def _slopes_f32(logits: Any, greatest: Any, labels: Any, losses: Any, smoothing: Any, first: int, last: int) -> None:
-    width = np.float32(logits.shape[1])
     for n in range(first, last):
-        row, most, label = logits[n], greatest[n], labels[n]
-        total, plain, of_label = np.float32(0), np.float32(0), row[label]
-        for w in range(row.shape[0]):
-            plain += row[w]
-            row[w] = exp(bounded(row[w] - most, EXP_BOUND))
-            total += row[w]
-        normaliser = most + np.log(total)
-        losses[n] = normaliser - (ONE - smoothing) * of_label
-        if smoothing:  # 0 times the mean of logits that hold -inf is no number
-            losses[n] -= smoothing * (plain / width)
-        for w in range(row.shape[0]):
-            row[w] = row[w] / total - smoothing / width
-        row[label] -= ONE - smoothing
+        losses[n] = row_to_slopes(logits[n], greatest[n], labels[n], smoothing)
 
 
 @kernel("void(i2[:,::1], f4[::1], i8[::1], f4[::1], f4, i8, i8)")
 def _slopes_bf16(bits: Any, greatest: Any, labels: Any, losses: Any, smoothing: Any, first: int, last: int) -> None:
-    width = np.float32(bits.shape[1])
     row = np.empty(bits.shape[1], np.float32)
     for n in range(first, last):
-        own, most, label = bits[n], greatest[n], labels[n]
-        total, plain, of_label = np.float32(0), np.float32(0), from_bfloat16(own[label])
+        own = bits[n]
         for w in range(row.shape[0]):
-            x = from_bfloat16(own[w])
-            plain += x
-            row[w] = exp(bounded(x - most, EXP_BOUND))
-            total += row[w]
-        normaliser = most + np.log(total)
-        losses[n] = normaliser - (ONE - smoothing) * of_label
-        if smoothing:  # 0 times the mean of logits that hold -inf is no number
-            losses[n] -= smoothing * (plain / width)
-        for w in range(row.shape[0]):
-            row[w] = row[w] / total - smoothing / width
-        row[label] -= ONE - smoothing
+            row[w] = from_bfloat16(own[w])
+        losses[n] = row_to_slopes(row, greatest[n], labels[n], smoothing)
         for w in range(row.shape[0]):
             own[w] = to_bfloat16(row[w])
 

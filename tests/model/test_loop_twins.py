@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from variants import CASES, source_batch, target_batch, tiny_model
 
-from hf_seq2seq_attn import plain_forms
+from hf_seq2seq_attn import AdditiveAttention, plain_forms
 from hf_seq2seq_attn.loop_twins import LoopLinear, attention_twin, cell_twin, fusion_twin, twin
 
 LOOPS = {
@@ -94,6 +94,23 @@ def test_the_twin_shares_weights_and_leaves_the_decoder_as_it_was() -> None:
     assert {name: id(module) for name, module in decoder.named_modules()} == before
     made = twin(decoder, layers=nn.ModuleList(cell_twin(layer) for layer in decoder.layers))
     assert made.init_proj is decoder.init_proj and made.layers is not decoder.layers
+
+
+def test_an_attention_that_we_do_not_know_is_asked_itself() -> None:
+    """Its scores may be anything: a twin that takes it for a dot product would silently be another function."""
+
+    class Doubled(AdditiveAttention):
+        def score(self, queries, keys):
+            return 2 * super().score(queries, keys)
+
+    model = tiny_model(**LOOPS["deep"], cross_attention_type="additive")
+    model.model.decoder.encoder_attn.__class__ = Doubled
+    ours, our_gradients = run(model)
+    with plain_forms():
+        theirs, their_gradients = run(model)
+    torch.testing.assert_close(ours.logits, theirs.logits, rtol=1e-5, atol=1e-5)
+    for name, gradient in their_gradients.items():
+        torch.testing.assert_close(our_gradients[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
 
 
 def test_layers_in_disguise_are_called_as_they_are() -> None:

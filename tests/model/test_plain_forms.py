@@ -25,10 +25,33 @@ def test_only_a_module_that_is_nothing_else_is_bare() -> None:
     assert not is_bare(layer, nn.GRU) and not is_bare(None, nn.Linear)
     assert not is_bare(nn.Sequential(layer), nn.Linear)
     assert not is_bare(type("Adapted", (nn.Linear,), {})(2, 3), nn.Linear)
-    handle = layer.register_forward_pre_hook(lambda *_: None)
-    assert not is_bare(layer, nn.Linear)
-    handle.remove()
     assert is_bare(layer, nn.Linear)
+
+
+@pytest.mark.parametrize(
+    "listen",
+    [
+        lambda layer: layer.register_forward_hook(lambda *_: None),
+        lambda layer: layer.register_forward_pre_hook(lambda *_: None),
+        lambda layer: layer.register_full_backward_hook(lambda *_: None),
+        lambda layer: layer.register_full_backward_pre_hook(lambda *_: None),
+        lambda layer: nn.modules.module.register_module_forward_hook(lambda *_: None),
+    ],
+)
+def test_a_module_that_somebody_listens_to_is_called(listen) -> None:
+    layer = nn.Linear(2, 3)
+    handle = listen(layer)
+    try:
+        assert not is_bare(layer, nn.Linear)
+    finally:
+        handle.remove()
+    assert is_bare(layer, nn.Linear)
+
+
+def test_a_module_with_a_forward_of_its_own_is_called() -> None:
+    layer = nn.Linear(2, 3)
+    layer.forward = layer.forward  # as accelerate does to move weights between devices
+    assert not is_bare(layer, nn.Linear)
 
 
 def test_a_second_derivative_is_refused_even_without_a_history() -> None:

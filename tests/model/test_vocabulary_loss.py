@@ -149,3 +149,17 @@ def test_bits_of_bfloat16_are_those_of_torch():
     bits = torch.tensor([int(to_bfloat16(numpy.float32(x))) for x in numbers], dtype=torch.int16)
     assert torch.equal(bits, exact.view(torch.int16))
     assert [float(from_bfloat16(int(each))) for each in exact.view(torch.int16)] == exact.float().tolist()
+
+
+@pytest.mark.parametrize("label", [-1, VOCABULARY])
+def test_a_label_that_is_no_token_is_refused_in_words(case, label):
+    states, weight, labels = case
+    labels[3] = label
+    with pytest.raises(IndexError, match=f"labels hold {label}; allowed are 0 to {VOCABULARY - 1}"):
+        vocabulary_loss(states, weight, labels)
+    model = tiny_model().train()
+    ids, mask = source_batch()
+    targets = target_batch()
+    targets[0, -1] = model.config.target_vocab_size  # the last label is not fed, so no embedding refuses it
+    with pytest.raises(IndexError, match="allowed are 0 to"):
+        model(input_ids=ids, attention_mask=mask, labels=targets)
