@@ -184,7 +184,7 @@ def report(
     source_prefix: SourcePrefix = "",
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
-    batch_size: PairsInBatch = 32,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Of each pass; default: the run's, else 32.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="All figures of the page as JSON on stdout.")] = False,
 ) -> None:
     """Report on a model and a test set as one offline page: scores with intervals, sentences, heads, faithfulness.
@@ -201,27 +201,13 @@ def report(
         gold=gold,
         limit=limit,
         as_json=as_json,
-        settings={
-            "metrics": None if metrics is None else tuple(metrics.split(",")),
-            "bleu_tokenize": bleu_tokenize,
-            "num_beams": beams,
-            "shown": shown,
-            "head_pairs": head_pairs,
-            "faithfulness_pairs": faithfulness_pairs,
-            "seed": seed,
-            "batch_size": batch_size,
-        },
+        metrics=metrics,
+        settings=dict(bleu_tokenize=bleu_tokenize, num_beams=beams, shown=shown, seed=seed, batch_size=batch_size)
+        | dict(head_pairs=head_pairs, faithfulness_pairs=faithfulness_pairs),
         layer=layer,
         heads=heads,
-        reading={
-            "align_with": align_with,
-            "specials": specials or "",
-            "links": links or "",
-            "weights": weights or "",
-            "source_prefix": source_prefix,
-            "source_language": source_language,
-            "target_language": target_language,
-        },
+        reading=dict(align_with=align_with, specials=specials or "", links=links or "", weights=weights or "")
+        | dict(source_prefix=source_prefix, source_language=source_language, target_language=target_language),
     )
 
 

@@ -29,7 +29,7 @@ from .recurrent_cache import RecurrentCache
 from .transformer import DecoderLayer, FeedForward, Residual, TransformerDecoder
 
 # The modules whose work the steps do. A subclass or a stand-in (quantized, with adapters) may do something else.
-PLAIN_MODULES = {
+PLAIN_MODULES: set[Any] = {
     *(RecurrentDecoder, TransformerDecoder, DecoderLayer, Residual, FeedForward, ContextFusion, FixedContext),
     *(AdditiveAttention, ScaledDotProductAttention),
     *(nn.Linear, nn.Embedding, nn.LayerNorm, nn.GRU, nn.LSTM, nn.Dropout, nn.ModuleList),

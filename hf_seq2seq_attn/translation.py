@@ -45,7 +45,7 @@ class SentenceTooLongError(UnusableError):
 
     def __init__(self, number: int, tokens: int, positions: int) -> None:
         super().__init__(f"sentence {number} has {tokens} tokens, the model {positions} positions; split it")
-        self.number = number
+        self.number, self.tokens, self.positions = number, tokens, positions
 
 
 @overload
@@ -115,8 +115,16 @@ def translate(
             tokenizer of another vocabulary.
         SentenceTooLongError: a sentence longer than the model's positions.
     """
-    results = _translate(
-        model, tokenizer, sentences, num_beams, batch_size, max_new_tokens, num_return_sequences, progress, generation
+    results = generate_hypotheses(
+        model,
+        tokenizer,
+        sentences,
+        num_beams=num_beams,
+        batch_size=batch_size,
+        max_new_tokens=max_new_tokens,
+        num_return_sequences=num_return_sequences,
+        progress=progress,
+        **generation,
     )
     cut = count_cut(results)
     if cut:
@@ -127,36 +135,24 @@ def translate(
     return [best.text for best, *_ in results] if num_return_sequences == 1 else results
 
 
-def best_hypotheses(
+def count_cut(results: Iterable[Iterable[Hypothesis]]) -> int:
+    """Return how many sentences have a hypothesis that was cut off."""
+    return sum(any(not hypothesis.finished for hypothesis in hypotheses) for hypotheses in results)
+
+
+def generate_hypotheses(
     model: PreTrainedModel,
     tokenizer: AnyTokenizer,
     sentences: Iterable[str],
     *,
     num_beams: int = 4,
     batch_size: int = 32,
+    max_new_tokens: int | None = None,
+    num_return_sequences: int = 1,
+    progress: Callable[[int, int], None] | None = None,
     **generation: Any,
-) -> list[Hypothesis]:
-    """Return what `translate` does, each translation with whether it is finished; the score is 0."""
-    found = _translate(model, tokenizer, sentences, num_beams, batch_size, None, 1, None, generation)
-    return [best for best, *_ in found]
-
-
-def count_cut(results: Iterable[Iterable[Hypothesis]]) -> int:
-    """Return how many sentences have a hypothesis that was cut off."""
-    return sum(any(not hypothesis.finished for hypothesis in hypotheses) for hypotheses in results)
-
-
-def _translate(
-    model: PreTrainedModel,
-    tokenizer: AnyTokenizer,
-    sentences: Iterable[str],
-    num_beams: int,
-    batch_size: int,
-    max_new_tokens: int | None,
-    num_return_sequences: int,
-    progress: Callable[[int, int], None] | None,
-    generation: dict[str, Any],
 ) -> list[list[Hypothesis]]:
+    """Return what `translate` does, always as hypotheses and without a warning; a single one has the score 0."""
     if not model.config.is_encoder_decoder:
         raise UnusableError(f"{type(model).__name__} is not an encoder-decoder; translate needs one")
     if num_return_sequences < 1 or num_beams < num_return_sequences:
@@ -247,7 +243,15 @@ def translate_file(
         if align is not None:
             # Of nothing, so that a model without attention is refused before the work and not after it.
             align(model, tokenizer, [], [])
-        results = _translate(model, tokenizer, lines, num_beams, batch_size, None, n_best, report, {})
+        results = generate_hypotheses(
+            model,
+            tokenizer,
+            lines,
+            num_beams=num_beams,
+            batch_size=batch_size,
+            num_return_sequences=n_best,
+            progress=report,
+        )
         numbers = [number for number, found in enumerate(results) for _ in found]
         texts = [_one_line(hypothesis.text) for found in results for hypothesis in found]
         links = None

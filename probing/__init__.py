@@ -32,6 +32,7 @@ from .formats import (
     read_link_file,
     read_links,
     write_atomically,
+    write_bytes_atomically,
     write_links,
     write_pairs,
 )
@@ -73,7 +74,7 @@ from .progress import progress_bar
 from .provenance import library_versions, model_record
 from .quality import LineQuality, by_rank, measure_quality
 from .refusals import refused
-from .resampling import bootstrap_totals
+from .resampling import RESAMPLES, bootstrap_totals
 from .saved_choice import CHOICE_FILE, AlignmentChoice, save_choice, saved_choice
 from .scaling import (
     SCALING_MEASURES,
@@ -209,6 +210,7 @@ __all__ = [
     "read_link_file",
     "write_links",
     "write_atomically",
+    "write_bytes_atomically",
     "format_links",
     "AlignmentScore",
     "score_links",
@@ -240,6 +242,7 @@ __all__ = [
     "progress_bar",
     "refused",
     "bootstrap_totals",
+    "RESAMPLES",
     "diagonal_links",
     "Ibm1",
     "draw_heatmap",

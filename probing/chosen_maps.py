@@ -143,15 +143,22 @@ def describe_heads(
     model: Any, align_with: str | None = None, layer: LayerChoice = None, heads: HeadsChoice = None
 ) -> str:
     """Return in words which rows, layers and heads `extract_chosen` reads."""
+    return ", ".join(f"{name} {value}" for name, value in name_heads(model, align_with, layer, heads).items())
+
+
+def name_heads(
+    model: Any, align_with: str | None = None, layer: LayerChoice = None, heads: HeadsChoice = None
+) -> dict[str, str]:
+    """Return the words of `describe_heads` under "rows", "layer" (not of a saved choice) and "heads"."""
     choice = choice_in_use(model, align_with, layer, heads)
     if choice is not None and choice.fit is not None:
         specials = "" if choice.fit.specials == "mask" else f" on specials {choice.fit.specials}"
-        return f"rows {' and '.join(choice.fit.rows)}, heads {choice.name}{specials} (saved with the model)"
+        return {"rows": " and ".join(choice.fit.rows), "heads": f"{choice.name}{specials} (saved with the model)"}
     if choice is not None:
-        return f"rows {choice.align_with}, heads {choice.name} (saved with the model)"
+        return {"rows": choice.align_with, "heads": f"{choice.name} (saved with the model)"}
     own_layer, own_heads = alignment_heads(model.config, layer, heads)  # type: ignore[arg-type]
     name = "mean of all" if own_heads is None else ",".join(map(str, own_heads))
-    return f"rows {align_with or default_rows(model.config)}, layer {describe_layer(own_layer)}, heads {name}"
+    return {"rows": align_with or default_rows(model.config), "layer": describe_layer(own_layer), "heads": name}
 
 
 def _of_heads(

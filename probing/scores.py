@@ -134,10 +134,11 @@ def score_intervals(
     counts = count_links(links, gold)
     if not len(counts):
         raise ValueError("no sentence to draw from; give at least one")
-    found, sure, _, found_sure, found_possible = bootstrap_totals(counts, seed).T
+    totals = bootstrap_totals(counts, seed)
+    found, sure, _, found_sure, found_possible = totals.T
     precision, recall = _ratios(found_possible, found), _ratios(found_sure, sure)
     drawn = {
-        "aer": 1 - _ratios(found_sure + found_possible, found + sure),
+        "aer": aer_of(halves_of(totals)),
         "precision": precision,
         "recall": recall,
         "f1": np.divide(

@@ -12,12 +12,12 @@ from typing import Any
 
 from hf_seq2seq_attn.errors import UnusableError
 from hf_seq2seq_attn.text_files import InputError, read_aligned
-from hf_seq2seq_attn.translation import Hypothesis, best_hypotheses, load_seq2seq
+from hf_seq2seq_attn.translation import Hypothesis, generate_hypotheses, load_seq2seq
 
 from .alignment import align
 from .attention_maps import LayerChoice
-from .choices import check_choices, fill_choices
-from .chosen_maps import HeadsChoice, choice_in_use, describe_heads, extract_chosen
+from .choices import alignment_heads, check_choices, fill_choices
+from .chosen_maps import HeadsChoice, choice_in_use, extract_chosen, name_heads
 from .commands import parse_heads, parse_layer
 from .extraction import extract
 from .formats import format_links
@@ -27,6 +27,7 @@ from .link_lines import link_lines_svg
 from .link_types import Links
 from .pair_view import PairView, ViewLevel, pair_view
 from .refusals import refused
+from .serve_phrases import PAGE_PHRASES
 from .walk_steps import walk_title
 from .walkthrough import walk_html, walk_through
 
@@ -95,7 +96,6 @@ class ServedModel:
 
     Attributes:
         layers, heads: how many the decoder's cross-attention has.
-        has_choice: whether a choice of heads was saved with the model.
 
     Raises:
         UnusableError: the model has no attention to read, or a language is unknown or missing.
@@ -119,7 +119,8 @@ class ServedModel:
         self._prefix = self._languages.source_prefix + source_prefix
         maps = next(extract(model, tokenizer, ["a"], ["a"], **self._reading))
         self.layers, self.heads = len(maps.layers), len(maps.heads)
-        self.has_choice = choice_in_use(model) is not None
+        # A saved choice that cannot be read is refused here, and not before each visitor.
+        choice_in_use(model)
 
     @classmethod
     def load(cls, name: str, tokenizer: str | None = None, **languages: Any) -> "ServedModel":
@@ -130,7 +131,7 @@ class ServedModel:
         """
         loaded, its_tokenizer = load_seq2seq(name, tokenizer)
         with refused():
-            return cls(loaded, its_tokenizer, Path(name).name if Path(name).is_dir() else name, **languages)
+            return cls(loaded, its_tokenizer, Path(name).resolve().name if Path(name).is_dir() else name, **languages)
 
     def translate(self, sentence: str, beams: int = 4) -> Hypothesis:
         """Return the translation of a sentence, and whether the limit on its length cut it off.
@@ -141,14 +142,17 @@ class ServedModel:
         if not 1 <= beams <= BEAM_LIMIT:
             raise UnusableError(f"beams is {beams}; it must lie in 1..{BEAM_LIMIT} on this page")
         text = self._prefix + checked_sentence("source", sentence)
-        tokenizer, generation = self._languages.tokenizer, self._languages.generate_kwargs()
-        return best_hypotheses(self.model, tokenizer, [text], num_beams=beams, **generation)[0]
+        generation: dict[str, Any] = {**self._languages.generate_kwargs()}
+        tokenizer = self._languages.tokenizer
+        ((found,),) = generate_hypotheses(self.model, tokenizer, [text], num_beams=beams, **generation)
+        return found
 
     def tokens(self, source: str, target: str) -> list[str]:
         """Return the target tokens of a pair: decoder step t, from 0, predicts token t."""
+        source, target = checked_sentence("source", source), checked_sentence("target", target)
         return next(extract(self.model, self.tokenizer, [source], [target], layers=[-1], **self._reading)).target_tokens
 
-    def read_pair(self, source: str, target: str, options: ReadingOptions) -> tuple[PairView, str]:
+    def read_pair(self, source: str, target: str, options: ReadingOptions, lang: str = "en") -> tuple[PairView, str]:
         """Return the map and the links of a pair, and in words how they were read.
 
         Raises:
@@ -156,32 +160,32 @@ class ServedModel:
         """
         source, target = checked_sentence("source", source), checked_sentence("target", target)
         where, how = self._choices(options)
-        note = f"{describe_heads(self.model, **where)}, weights {how['weights']}, links {how['links']}"
-        weights = how.pop("weights")
-        reading = dict(weights=weights, **where, **self._reading)
+        named = name_heads(self.model, **where) | {name: how[name] for name in ("weights", "links", "subwords")}
+        say = PAGE_PHRASES[lang]
+        note = ", ".join(f"{say[f'read.{name}']} {value}" for name, value in named.items())
+        reading = dict(weights=how.pop("weights"), **where, **self._reading)
         maps = next(extract_chosen(self.model, self.tokenizer, [source], [target], **reading))
-        return pair_view(maps, **how), f"{note}, sub-words {how['subwords']}"
+        return pair_view(maps, **how), note
 
     def walk(self, source: str, target: str, step: int, options: ReadingOptions, lang: str = "en") -> str:
         """Return the walk through one decoder step of a pair as HTML, for a page with `WALK_CSS`.
 
-        It goes through one head: the one that is chosen; where several are, or none, the first that alignments are
-        read from.
+        It goes through one head, the first of those that `read_pair` reads with these options.
 
         Raises:
             UnusableError: see `walk_through`.
         """
         source, target = checked_sentence("source", source), checked_sentence("target", target)
         where, _ = self._choices(options)
-        layer, heads = where["layer"], where["heads"]
+        layer, head = self._first_head(where)
         walk = walk_through(
             self.model,
             self.tokenizer,
             source,
             target,
             row=step,
-            layer=layer if isinstance(layer, int) else None,
-            head=heads[0] if isinstance(heads, list) and len(heads) == 1 else None,
+            layer=layer,
+            head=head,
             **self._reading,
         )
         title = "".join(str(part) for part in walk_title(walk, lang))
@@ -210,6 +214,14 @@ class ServedModel:
                 said = said.replace(str(path), path.name)
             raise InputError(said) from error
         return FileLinks(sources, targets, links)
+
+    def _first_head(self, where: dict[str, Any]) -> tuple[int, int]:
+        choice = choice_in_use(self.model, **where)
+        if choice is not None:
+            return choice.heads[0]
+        layer, heads = alignment_heads(self.model.config, where["layer"], where["heads"])
+        first = 0 if isinstance(layer, str) else layer if isinstance(layer, int) else layer[0]
+        return first, 0 if heads is None else heads[0]
 
     def _choices(self, options: ReadingOptions) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return where maps are read (rows, layer, heads) and how (weights, specials, subwords, links)."""

@@ -30,6 +30,7 @@ from .serve import (
     SENTENCE_LIMIT,
     ReadingOptions,
     ServedModel,
+    checked_sentence,
     pair_pictures,
 )
 from .serve_phrases import PAGE_PHRASES
@@ -158,12 +159,20 @@ def _sentence_tab(answers: "_Answers", choices: list[Any]) -> None:
     with gr.Accordion(say["walk"], open=False, elem_id="walk-box"):
         step = gr.Dropdown([], label=say["step"], elem_id="step")
         walk = gr.HTML(elem_id="walk", **_PLAIN)
-    gr.on(
+    # In two, so that a translation that cannot be read, as one of too many tokens, is shown all the same.
+    translated = gr.on(
         [go.click, source.submit, own.submit],
         _in_words(answers.translate, say),
-        [source, own, beams, level, *choices],
+        [source, own, beams],
         [target, cut, pair, pictures, step, walk],
         api_name="translate",
+        **_ONE_AT_A_TIME,
+    )
+    translated.success(
+        _in_words(answers.show, say),
+        [pair, level, *choices],
+        [pictures, step, walk],
+        api_name="show",
         **_ONE_AT_A_TIME,
     )
     # Of choices that follow one another quickly the last is what counts.
@@ -209,21 +218,28 @@ class _Answers:
     def __init__(self, served: ServedModel, say: dict[str, str], lang: str) -> None:
         self.served, self.say, self.lang = served, say, lang
 
-    def translate(self, text: str, own_target: str, beams: float, level: str, *chosen: str) -> tuple[Any, ...]:
-        """Return target, remark, the visitor's pair, pictures, steps and the walk through the first step."""
-        options = ReadingOptions(*chosen)
-        target, finished = own_target.strip(), True
-        if not target:
-            found = self.served.translate(text, int(beams))
+    def translate(self, text: str, own_target: str, beams: float) -> tuple[Any, ...]:
+        """Return target, remark and the visitor's pair; pictures, steps and walk of another pair are emptied."""
+        source, own, finished = checked_sentence("source", text), own_target.strip(), True
+        if own:
+            target = checked_sentence("target", own)
+        else:
+            found = self.served.translate(source, int(beams))
             target, finished = found.text, found.finished
         if not target:
             raise UnusableError(self.say["empty"])
-        pair = text, target
+        remark = gr.HTML(f"<p role='note'>{escape(self.say['cut'])}</p>", visible=not finished)
+        return target, remark, (source, target), "", gr.Dropdown([], value=None), ""
+
+    def show(self, pair: tuple[str, str] | None, level: str, *chosen: str) -> tuple[Any, ...]:
+        """Return pictures, steps and the walk through the first step of the visitor's pair."""
+        if pair is None:
+            raise UnusableError(self.say["first"])
+        options = ReadingOptions(*chosen)
         pictures = self._pictures(pair, level, options)
         tokens = enumerate(self.served.tokens(*pair))
         steps = [(self.say["step.option"].format(step=number, token=token), number) for number, token in tokens]
-        remark = gr.HTML(f"<p role='note'>{escape(self.say['cut'])}</p>", visible=not finished)
-        return target, remark, pair, pictures, gr.Dropdown(steps, value=0), self._walk(pair, 0, options)
+        return pictures, gr.Dropdown(steps, value=0), self._walk(pair, 0, options)
 
     def read(self, pair: tuple[str, str] | None, level: str, step: int | None, *chosen: str) -> tuple[str, str]:
         """Return pictures and walk of the visitor's pair, nothing before there is one."""
@@ -253,7 +269,7 @@ class _Answers:
         return gr.File(value=str(links), visible=True), table
 
     def _pictures(self, pair: tuple[str, str], level: str, options: ReadingOptions) -> str:
-        view, note = self.served.read_pair(*pair, options)
+        view, note = self.served.read_pair(*pair, options, self.lang)
         return f"<p class='note'>{escape(note)}</p>{pair_pictures(view, level)}"
 
     def _walk(self, pair: tuple[str, str], step: int, options: ReadingOptions) -> str:

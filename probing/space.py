@@ -52,7 +52,7 @@ def write_space(folder: str | Path, model_id: str, *, lang: str = "en", requirem
             None = this release by its name.
 
     Raises:
-        InputError: not a Hub id, or a folder that cannot be written.
+        InputError: not a Hub id, or a folder that cannot be written or has a README.md that is no Space's.
         UnusableError: another language.
     """
     checked_language(lang)
@@ -71,6 +71,9 @@ def write_space(folder: str | Path, model_id: str, *, lang: str = "en", requirem
         CARD: _CARD.format(**values),
     }
     folder = Path(folder)
+    card = folder / CARD
+    if card.is_file() and "\nsdk: " not in card.read_text(encoding="utf-8", errors="replace"):
+        raise InputError(f"{card}: is there and is no Space's, and would be lost; choose another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

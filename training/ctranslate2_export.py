@@ -29,6 +29,17 @@ PATIENCE = 2
 """Finished hypotheses, in beams, after which a search ends. Their default of 1 counts improbable ends as well, and at
 times ends before the best hypothesis does, which `generate` waits for."""
 
+# What `generate` can be told by a generation_config, and `translate_batch` by no argument that does the same: the
+# values that change nothing.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("forced_bos_token_id", "begin_suppress_tokens", "bad_words_ids", "sequence_bias"), ([], None)),
+    **dict.fromkeys(
+        ("min_length", "min_new_tokens", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), (None, 0)
+    ),
+    **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty", "length_penalty"), (None, 1)),
+    "early_stopping": (None, False),
+}
+
 _Activation = common_spec.Activation
 ACTIVATIONS = {
     "relu": _Activation.RELU,
@@ -66,6 +77,7 @@ def export_ctranslate2(
     if quantization not in QUANTIZATIONS:
         raise UnusableError(f"quantization={quantization!r}: choose one of {', '.join(QUANTIZATIONS)}")
     _refuse_what_cannot_be_held(model.config)
+    search_options(model, tokenizer)
     check_vocabularies(tokenizer, model.config, model.name_or_path or type(model).__name__)
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise InputError(f"{folder}: there is something already; name a new or empty folder")
@@ -112,9 +124,34 @@ def _refuse_what_cannot_be_held(config: Any) -> None:
         _refuse("eos_token_id", config.eos_token_id, "one end token")
 
 
+def search_options(model: PreTrainedModel, tokenizer: AnyTokenizer) -> dict[str, Any]:
+    """Return what `translate_batch` is to be told, beside the beams, to search as the model's `generate` does.
+
+    What is suppressed is so before the softmax there and after it in `generate`: hypotheses rank the same as far as its
+    probability was small, which that of padding is once a model is trained.
+
+    Raises:
+        UnusableError: the generation config asks for what there is no argument for; names the field.
+    """
+    generation: Any = model.generation_config
+    neutral = _NEUTRAL | {
+        "eos_token_id": (None, model.config.eos_token_id, [model.config.eos_token_id]),
+        "decoder_start_token_id": (None, model.config.decoder_start_token_id),
+    }
+    for field, values in neutral.items():
+        if getattr(generation, field, None) not in values:
+            _refuse(f"generation_config.{field}", getattr(generation, field), f"only {values[-1]!r}")
+    # 0: what is longer than the positions is refused, and not cut.
+    options: dict[str, Any] = {"patience": PATIENCE, "max_input_length": 0}
+    if generation.suppress_tokens:
+        names = _tokens(sides(tokenizer)[1], model.config.target_vocab_size)
+        options["suppress_sequences"] = [[names[index]] for index in generation.suppress_tokens]
+    return options
+
+
 def _refuse(field: str, value: object, what: str) -> None:
     raise UnusableError(
-        f"{field}={value!r}: CTranslate2 has {what} here; decode this model with `seq2seq-attn translate`, or train "
+        f"{field}={value!r}: CTranslate2 has {what} here; decode this model with `seq2seq-attn translate`, or use "
         "one that differs in this field"
     )
 
@@ -210,15 +247,12 @@ def _name_tokens(spec: Any, config: Any, tokenizer: AnyTokenizer) -> None:
 def _tokens(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
     """Return the token of every id of the model, with names for ids that the tokenizer does not use."""
     tokens: list[Any] = list(tokenizer.convert_ids_to_tokens(list(range(min(size, len(tokenizer))))))
-    known = set(tokens)
-    for index in range(size):
-        if index >= len(tokens):
-            tokens.append(f"<unused{index}>")
-        elif tokens[index] is None:
-            tokens[index] = f"<unused{index}>"
-        if tokens[index] in known and index >= len(tokenizer):
-            raise UnusableError(f"{tokens[index]!r} is a token, but is to name the unused id {index}; rename the token")
-    return tokens
+    tokens += [None] * (size - len(tokens))
+    unused = {index: f"<unused{index}>" for index, token in enumerate(tokens) if token is None}
+    for index, name in unused.items():
+        if name in tokens:
+            raise UnusableError(f"{name!r} is a token, but is to name the unused id {index}; rename the token")
+    return [unused.get(index, token) for index, token in enumerate(tokens)]
 
 
 class Agreement(NamedTuple):
@@ -255,6 +289,7 @@ def ctranslate2_agreement(
     names = _tokens(target, model.config.target_vocab_size)
     ids_of_names = {name: index for index, name in enumerate(names)}
     translator = ctranslate2.Translator(str(folder), device="cpu")
+    options = search_options(model, tokenizer)
     counts = np.zeros(4, dtype=int)
     for ids in encoded:
         limit = min(LIMIT_FACTOR * len(ids) + LIMIT_EXTRA, positions - 1)
@@ -262,9 +297,8 @@ def ctranslate2_agreement(
         found = translator.translate_batch(
             [source.convert_ids_to_tokens(ids)],
             beam_size=num_beams,
-            patience=PATIENCE,
             max_decoding_length=limit,
-            max_input_length=0,
+            **options,
         )
         got = [ids_of_names[token] for token in found[0].hypotheses[0]]
         same = sum(one == other for one, other in zip(wanted, got, strict=False))
@@ -300,7 +334,7 @@ def export_folder(model_name: str, folder: Path, quantization: str, compare: Pat
         raise InputError(f"{model_name}: {error}") from error
     size = (folder / "model.bin").stat().st_size
     print(f"{folder}: {quantization}, {size:,} bytes of weights. To translate:\n", file=sys.stderr)
-    print(how_to_translate(folder, tokenizer))
+    print(how_to_translate(model, tokenizer, folder))
     if compare is not None:
         try:
             counts = ctranslate2_agreement(model, tokenizer, folder, sentences, num_beams)
@@ -312,8 +346,9 @@ def export_folder(model_name: str, folder: Path, quantization: str, compare: Pat
         )
 
 
-def how_to_translate(folder: Path, tokenizer: AnyTokenizer) -> str:
+def how_to_translate(model: PreTrainedModel, tokenizer: AnyTokenizer, folder: Path) -> str:
     """Return Python lines that translate a sentence with the exported folder."""
+    options = "".join(f", {name}={value!r}" for name, value in search_options(model, tokenizer).items())
     pair = isinstance(tokenizer, TokenizerPair)
     target = f'AutoTokenizer.from_pretrained("{folder}", subfolder="{TARGET_FOLDER}")' if pair else "source"
     return f"""import ctranslate2
@@ -323,5 +358,5 @@ translator = ctranslate2.Translator("{folder}")
 source = AutoTokenizer.from_pretrained("{folder}")
 target = {target}
 tokens = source.convert_ids_to_tokens(source("Your sentence.")["input_ids"])
-found = translator.translate_batch([tokens], beam_size=5, patience={PATIENCE})[0].hypotheses[0]
+found = translator.translate_batch([tokens], beam_size=5{options})[0].hypotheses[0]
 print(target.decode(target.convert_tokens_to_ids(found)))"""

@@ -13,7 +13,7 @@ from hf_seq2seq_attn.probing import HEATMAP_CSS, SentenceView, drawable, legend_
 _PAGES = Path(__file__).with_name("pages")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 LONGEST_TEXT = 2000
-"""Characters of a sentence that a page shows."""
+"""Characters of a sentence that a page shows; where there are more, it says so."""
 LINKS_SHOWN = 300
 """Links of a sentence that a list shows."""
 
@@ -65,8 +65,9 @@ def page(title: str, body: Iterable[str], css: str = "", *, script: bool = False
 
 
 def text(words: str, longest: int = LONGEST_TEXT) -> str:
-    """Return text for a page: escaped, without what would reorder its surroundings, cut where it is too long."""
-    return escape(drawable(words if len(words) <= longest else f"{words[:longest]}…"))
+    """Return text for a page: escaped, without what would reorder its surroundings, cut, which it says, if too long."""
+    cut = f"{words[:longest]}… ({longest:,} of {len(words):,} characters)"
+    return escape(drawable(words if len(words) <= longest else cut))
 
 
 def table(

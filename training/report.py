@@ -6,7 +6,7 @@ A page keeps to `PAGE_LIMIT` bytes: where its maps would take more, the largest 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,14 +14,16 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from hf_seq2seq_attn.errors import UnusableError
 from hf_seq2seq_attn.probing import PAGE_LIMIT, heatmap_svg, model_record, progress_bar
 from hf_seq2seq_attn.text_files import InputError
 from hf_seq2seq_attn.tokenizer_pair import AnyTokenizer
 
 from .data import ParallelCorpus
+from .data_recipe import Corpus
 from .page_parts import definitions, page, text
 from .recipe import Recipe, load_recipe
-from .report_figures import ReportSettings, measure_report
+from .report_figures import ReportSettings, measure_report, no_progress
 from .report_sections import (
     alignment_section,
     curves_section,
@@ -56,13 +58,11 @@ class Report:
     Attributes:
         figures: everything, as plain JSON values.
         groups: the best and the worst sentences, with their maps.
-        history: of the training; empty where it is not known.
         label_smoothing: of its training loss.
     """
 
     figures: dict[str, Any]
     groups: tuple[SentenceGroup, ...]
-    history: tuple[Mapping[str, Any], ...] = ()
     label_smoothing: float = 0.0
 
 
@@ -99,18 +99,26 @@ class Run:
         """Of the training loss."""
         return float(self.recipe.training.get("label_smoothing_factor", 0)) if self.recipe else 0.0
 
+    def test_set(self) -> tuple[str, Corpus] | None:
+        """Return the part that a report is on, "test", else "dev", and where it lies; None without one."""
+        if self.recipe is None:
+            return None
+        parts = (("test", self.recipe.data.test), ("dev", self.recipe.data.dev))
+        return next(((part, corpus) for part, corpus in parts if corpus is not None), None)
+
     def settings(self) -> ReportSettings:
         """Return what the run itself measures, and how; of another model BLEU and chrF, as sacrebleu has them."""
         if self.recipe is None:
             return ReportSettings(bleu_tokenize="13a")
-        own = scoring_settings(self.recipe.validation)
+        own = scoring_settings(self.recipe.validation, self.recipe.training.get("generation_num_beams"))
         alignment = self.recipe.alignment
         aligns_only = alignment is not None and alignment.alignment_only
         return ReportSettings(
             metrics=() if aligns_only else tuple(name for name in own["metrics"] if name in TEXT_METRICS),
             bleu_tokenize=own["bleu_tokenize"],
             several_references=own["several_references"],
-            num_beams=self.recipe.training.get("generation_num_beams") or own["num_beams"],
+            num_beams=own["num_beams"],
+            batch_size=own["batch_size"],
         )
 
     def record(self) -> dict[str, Any] | None:
@@ -129,6 +137,7 @@ def make_report(
     *,
     name: str | Path,
     data: Mapping[str, Any],
+    first_line: int = 1,
     run: Run | None = None,
     progress: bool = True,
 ) -> Report:
@@ -136,15 +145,15 @@ def make_report(
 
     Args:
         name: the folder or Hub id that the model was loaded from.
-        data: what is said of the test set.
+        data: what is said of the test set. first_line: as in `measure_report`.
         run: what is known of the model's training.
         progress: show bars on stderr.
 
     Raises:
         ValueError: as `measure_report`.
     """
-    bars = {"progress": progress_bar} if progress else {}
-    found = measure_report(model, tokenizer, corpus, settings, **bars)
+    bars = progress_bar if progress else no_progress
+    found = measure_report(model, tokenizer, corpus, settings, bars, first_line=first_line)
     record = model_record(name)
     figures = {
         "model": {
@@ -158,12 +167,12 @@ def make_report(
         **found.sections,
         "sentences": [group.as_dict() for group in found.groups],
         "training": run.record() if run else None,
+        "history": list(run.history) if run else [],
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),
         "hardware": hardware(),
     }
-    history = run.history if run else ()
-    return Report(figures | {"history": list(history)}, found.groups, history, run.label_smoothing if run else 0.0)
+    return Report(figures, found.groups, run.label_smoothing if run else 0.0)
 
 
 def report_page(report: Report, limit: int = PAGE_LIMIT) -> str:
@@ -178,10 +187,13 @@ def report_page(report: Report, limit: int = PAGE_LIMIT) -> str:
         if sentence.view is not None and sentence.has_map
     ]
     largest_first = sorted(maps, key=lambda each: -each[1])
+    sections = _sections(report)
     dropped: set[int] = set()
-    while (excess := len((whole := _page(report, frozenset(dropped), limit)).encode()) - limit) > 0:
+    while (excess := len((whole := _page(report, sections, frozenset(dropped), limit)).encode()) - limit) > 0:
         if len(dropped) == len(maps):
-            raise ValueError(f"limit is {limit}; the page takes {excess + limit:,} bytes without any map")
+            raise UnusableError(
+                f"limit is {limit}; the page takes {excess + limit:,} bytes without any map: show fewer sentences"
+            )
         for number, size in largest_first[len(dropped) :]:
             dropped.add(number)
             excess -= size
@@ -190,19 +202,25 @@ def report_page(report: Report, limit: int = PAGE_LIMIT) -> str:
     return whole
 
 
-def _page(report: Report, dropped: frozenset[int], limit: int) -> str:
+def _sections(report: Report) -> dict[str, str]:
+    """Return the sections that are the same however many maps fit, those without content left out."""
     figures = report.figures
-    bodies = {
+    bodies: dict[str, Iterable[str]] = {
         "translation": translation_section(figures["translation"]),
         "alignment": alignment_section(figures["alignment"]),
-        "sentences": sentences_section(report.groups, dropped),
         "heads": heads_section(figures["heads"]),
         "faithfulness": faithfulness_section(figures["faithfulness"]),
-        "curves": curves_section(report.history, report.label_smoothing),
+        "curves": curves_section(figures["history"], report.label_smoothing),
         "provenance": [_provenance(figures)],
     }
     made = {name: "\n".join(body) for name, body in bodies.items()}
-    made = {name: body for name, body in made.items() if body}
+    return {name: body for name, body in made.items() if body}
+
+
+def _page(report: Report, sections: Mapping[str, str], dropped: frozenset[int], limit: int) -> str:
+    figures = report.figures
+    found = {**sections, "sentences": "\n".join(sentences_section(report.groups, dropped))}
+    made = {name: found[name] for name in _SECTIONS if name in found}
     contents = "".join(f'<li><a href="#{name}">{_SECTIONS[name]}</a></li>' for name in made)
     title = f"Report: {figures['model']['name']}"
     gold = "with manual links" if figures["data"]["gold"] else "without manual links"
@@ -232,6 +250,7 @@ def _provenance(figures: Mapping[str, Any]) -> str:
         ("revision", model["revision"] or "unknown"),
         *((f"{side} file", f"{file['name']}, sha256 {file['sha256'][:16]}") for side, file in data["files"].items()),
         *(() if data["files"] else (("test set", data["name"]),)),
+        *((("pairs", f"the first {data['pairs']:,} of the files"),) if data.get("limit") == data["pairs"] else ()),
         ("seed", str(settings["seed"])),
     ]
     if "reading" in figures["alignment"]:

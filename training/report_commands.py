@@ -19,8 +19,7 @@ from hf_seq2seq_attn.translation import SentenceTooLongError, load_seq2seq
 
 from .card import link_report
 from .data import ParallelCorpus, read_corpus
-from .data_recipe import Corpus, CorpusFiles, local_files, name_of
-from .recipe import Recipe
+from .data_recipe import Corpus, CorpusDataset, CorpusFiles, first_line_of, is_local, local_files, name_of
 from .report import Report, Run, make_report, report_page
 from .report_figures import ReportSettings
 from .run_record import REPORT_FILE
@@ -38,6 +37,7 @@ def report_files(
     gold: Path | None = None,
     limit: int | None = None,
     as_json: bool = False,
+    metrics: str | None = None,
     settings: Mapping[str, Any] | None = None,
     layer: str = "auto",
     heads: str = "auto",
@@ -51,7 +51,8 @@ def report_files(
         gold: manual links of the two files.
         limit: only the first so many pairs.
         as_json: print all figures instead of the scores.
-        settings: fields of `ReportSettings` other than the run's or the default; None = as there.
+        metrics: with commas; None = the run's or the default.
+        settings: other fields of `ReportSettings` other than the run's or the default; None = as there.
         layer, heads: as on the command line. reading: the other fields of `Reading`.
 
     Raises:
@@ -59,13 +60,17 @@ def report_files(
     """
     run = Run(model_name)
     place = _checked_output(output, run)
-    chosen = _settings(run, settings or {}, layer, heads, reading or {})
-    files = _test_set(run, source, target, gold)
-    corpus, data = _first(read_corpus(files), limit), _data_record(files, limit)
+    named = None if metrics is None else tuple(metrics.split(","))
+    chosen = _settings(run, {"metrics": named, **(settings or {})}, layer, heads, reading or {})
+    files, corpus = _test_set(run, source, target, gold)
+    data, first = _data_record(files, limit), first_line_of(files)
     with _refused(files):
         model, tokenizer = load_seq2seq(model_name)
-        report = make_report(model, tokenizer, corpus, chosen, name=model_name, data=data, run=run)
-    write_atomically(place, [report_page(report)])
+        report = make_report(
+            model, tokenizer, _first(corpus, limit), chosen, name=model_name, data=data, first_line=first, run=run
+        )
+        page = report_page(report)
+    write_atomically(place, [page])
     if as_json:
         print(json.dumps(report.figures, ensure_ascii=False, allow_nan=False))
     else:
@@ -78,7 +83,6 @@ def report_files(
 
 
 def report_run(
-    recipe: Recipe,
     folder: Path,
     model: PreTrainedModel,
     tokenizer: AnyTokenizer,
@@ -88,13 +92,21 @@ def report_run(
 
     A model that cannot be reported on is no reason to lose it: what is wrong is logged.
     """
-    part = "test" if "test" in corpora else "dev"
-    files = recipe.data.test or recipe.data.dev
-    assert files is not None
     run = Run(folder)
+    own = run.test_set()
+    assert own is not None
+    part, files = own
     try:
         report = make_report(
-            model, tokenizer, corpora[part], run.settings(), name=folder, data=_data_record(files), run=run
+            model,
+            tokenizer,
+            corpora[part],
+            run.settings(),
+            name=folder,
+            data=_data_record(files),
+            first_line=first_line_of(files),
+            run=run,
+            progress=False,
         )
         write_atomically(folder / REPORT_FILE, [report_page(report)])
     except ValueError as error:
@@ -146,12 +158,13 @@ def _settings(
 @contextmanager
 def _refused(files: Corpus) -> Iterator[None]:
     """Turn what a model refuses into bad input, a sentence by its file and line."""
-    paths = [Path(files.source), Path(files.target)] if isinstance(files, CorpusFiles) else [None, None]
-    with refused(*paths):
+    name, first = name_of(files), first_line_of(files)
+    source, target = (files.source, files.target) if isinstance(files, CorpusFiles) else (name, name)
+    with refused(Path(source), Path(target), first):
         try:
             yield
         except SentenceTooLongError as error:
-            raise InputError(f"{name_of(files)}:{error.number}: {error}") from error
+            raise InputError(f"{name}:{first - 1 + error.number}: {error}") from error
 
 
 def _first(corpus: ParallelCorpus, limit: int | None) -> ParallelCorpus:
@@ -159,19 +172,32 @@ def _first(corpus: ParallelCorpus, limit: int | None) -> ParallelCorpus:
     return ParallelCorpus(corpus.sources[:limit], corpus.targets[:limit], gold)
 
 
-def _test_set(run: Run, source: Path | None, target: Path | None, gold: Path | None) -> Corpus:
+def _test_set(run: Run, source: Path | None, target: Path | None, gold: Path | None) -> tuple[Corpus, ParallelCorpus]:
+    """Return where the test set lies and what it holds; the run's own is refused where it is no longer what it was."""
     if source is not None and target is not None:
-        return CorpusFiles(str(source), str(target), None if gold is None else str(gold))
+        files = CorpusFiles(str(source), str(target), None if gold is None else str(gold))
+        return files, read_corpus(files)
     if source is not None or gold is not None:
         raise InputError(f"{source or gold}: one file alone is not enough; give SOURCE and TARGET")
-    held_out = None if run.recipe is None else run.recipe.data.test or run.recipe.data.dev
-    if held_out is None:
+    own = run.test_set()
+    if run.recipe is None or own is None:
         raise InputError(f"{run.folder}: names no test set of its own; give SOURCE and TARGET")
-    return held_out
+    part, held_out = own
+    corpus = read_corpus(held_out, run.recipe.data.cache_dir)
+    scored = run.metrics.get(part, {}).get("pairs", len(corpus))
+    if scored != len(corpus):
+        raise InputError(
+            f"{name_of(held_out)}: has {len(corpus):,} pairs, but the run in {run.folder} was scored on {scored:,} of "
+            "this name; run from the folder that it was trained in, or give SOURCE and TARGET"
+        )
+    return held_out, corpus
 
 
 def _data_record(files: Corpus, limit: int | None = None) -> dict[str, Any]:
-    return {"name": Path(name_of(files)).name, "files": _file_records(files), "limit": limit}
+    # Where a file lies is nobody's business; the owner of a data set on the Hub is.
+    on_hub = isinstance(files, CorpusDataset) and not is_local(files)
+    name = name_of(files) if on_hub else Path(name_of(files)).name
+    return {"name": name, "files": _file_records(files), "limit": limit}
 
 
 def _file_records(files: Corpus) -> dict[str, dict[str, str]]:

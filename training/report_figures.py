@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from hf_seq2seq_attn.probing import (
     tested_heads,
 )
 from hf_seq2seq_attn.tokenizer_pair import AnyTokenizer
-from hf_seq2seq_attn.translation import LIMIT_EXTRA, LIMIT_FACTOR, translate
+from hf_seq2seq_attn.translation import LIMIT_EXTRA, LIMIT_FACTOR, SentenceTooLongError, translate
 
 from .data import ParallelCorpus
 from .length_quality import BOUNDS, score_by_source_length
@@ -99,6 +100,8 @@ def measure_report(
     corpus: ParallelCorpus,
     settings: ReportSettings,
     progress: ProgressBars = no_progress,
+    *,
+    first_line: int = 1,
 ) -> ReportFigures:
     """Measure a model on a test set.
 
@@ -106,12 +109,13 @@ def measure_report(
         model: any encoder-decoder of Hugging Face; left as it is.
         corpus: with gold links, the alignment is scored too.
         progress: makes a bar for a named piece of work.
+        first_line: of the files, which the first pair stands in; see `first_line_of`.
 
     Raises:
-        SentenceError, SentenceTooLongError: a sentence that the model cannot read.
+        SentenceError, SentenceTooLongError: a sentence that the model cannot read, by the number of its pair, from 1.
         ValueError: a choice that this model does not have.
     """
-    return _Measurement(model, tokenizer, corpus, settings, progress).run()
+    return _Measurement(model, tokenizer, corpus, settings, progress, first_line).run()
 
 
 def source_lengths(sources: Sequence[str]) -> tuple[str, list[int]]:
@@ -131,10 +135,16 @@ class _Measurement:
         corpus: ParallelCorpus,
         settings: ReportSettings,
         progress: ProgressBars,
+        first_line: int,
     ) -> None:
         self.model, self.tokenizer, self.corpus = model, tokenizer, corpus
-        self.settings, self.progress = settings, progress
+        self.settings, self.progress, self.first_line = settings, progress, first_line
         self.sources, self.references = texts_of(corpus, settings.several_references)
+        # The sentence of each pair: its own, or the one that several pairs share.
+        self.sentence_of = list(range(len(corpus)))
+        if settings.several_references:
+            numbers = {source: number for number, source in enumerate(self.sources)}
+            self.sentence_of = [numbers[" ".join(words)] for words in corpus.sources]
         reading = settings.reading
         self.pair: dict[str, Any] = {
             "source_prefix": reading.source_prefix,
@@ -159,7 +169,19 @@ class _Measurement:
                 **self.pair,
             )
             self.aligner = Aligner((model, tokenizer), reading=reading, batch_size=settings.batch_size)
-        self.jumps: LearnedJumps | None = None
+
+    @cached_property
+    def jumps(self) -> LearnedJumps | None:
+        """What `hmm` learns from the test set, with or without manual links."""
+        return None if self.aligner is None else self.aligner.learn(self.corpus.sources, self.corpus.targets)
+
+    @cached_property
+    def pair_of(self) -> list[int]:
+        """The pair of each sentence, from 0: the first that has it."""
+        pairs: dict[int, int] = {}
+        for pair, sentence in enumerate(self.sentence_of):
+            pairs.setdefault(sentence, pair)
+        return [pairs[sentence] for sentence in range(len(self.sources))]
 
     def run(self) -> ReportFigures:
         translations = self._translate() if self.settings.metrics else None
@@ -169,9 +191,14 @@ class _Measurement:
             links = self._links()
         sections["alignment"] = self._alignment(links)
         groups = self._groups(translations, links)
-        sample = self._sample(max(self.settings.head_pairs, self.settings.faithfulness_pairs))
-        sections["heads"] = self._heads(sample[: self.settings.head_pairs])
-        sections["faithfulness"] = self._faithfulness(sample[: self.settings.faithfulness_pairs])
+        shuffled = self._shuffled()
+        sections["heads"] = self._heads(shuffled[: self.settings.head_pairs])
+        sections["faithfulness"] = self._faithfulness(shuffled[: self.settings.faithfulness_pairs])
+        sample = {"sample_words": SAMPLE_WORDS, "sample_seed": self.settings.seed}
+        sample |= {"sample_drawn_from": len(shuffled), "sample_corpus": len(self.corpus)}
+        for name in ("heads", "faithfulness"):
+            if "left_out" not in sections[name]:
+                sections[name] |= sample
         return ReportFigures(sections, tuple(groups))
 
     def _refusal(self) -> str | None:
@@ -188,16 +215,21 @@ class _Measurement:
         )
         prefix = languages.source_prefix + self.pair["source_prefix"]
         starts: dict[str, Any] = {**languages.generate_kwargs()}
-        with self.progress("translating") as progress:
-            return translate(
-                self.model,
-                languages.tokenizer,
-                [prefix + source if source else source for source in self.sources],
-                num_beams=self.settings.num_beams,
-                batch_size=self.settings.batch_size,
-                progress=progress,
-                **starts,
-            )
+        try:
+            with self.progress("translating") as progress:
+                return translate(
+                    self.model,
+                    languages.tokenizer,
+                    [prefix + source if source else source for source in self.sources],
+                    num_beams=self.settings.num_beams,
+                    batch_size=self.settings.batch_size,
+                    progress=progress,
+                    **starts,
+                )
+        except SentenceTooLongError as error:
+            # Its number is that among the sentences.
+            pair = self.pair_of[error.number - 1] + 1
+            raise SentenceTooLongError(pair, error.tokens, error.positions) from error
 
     def _translation(self, translations: list[str] | None) -> dict[str, Any]:
         if translations is None:
@@ -228,7 +260,6 @@ class _Measurement:
 
     def _links(self) -> list[Links]:
         assert self.aligner is not None
-        self.jumps = self.aligner.learn(self.corpus.sources, self.corpus.targets)
         found = []
         with self.progress("aligning") as progress:
             for aligned in self.aligner.align(self.corpus.sources, self.corpus.targets, self.jumps):
@@ -270,14 +301,15 @@ class _Measurement:
             yield from self._by_aer(links, translations)
 
     def _by_chrf(self, translations: list[str]) -> Iterator[SentenceGroup]:
-        line_of, chrf = self._lines(), sentence_scores(translations, self.references)
+        chrf = sentence_scores(translations, self.references)
 
         def show(index: int) -> ShownSentence:
             source, references, said = self.sources[index], self.references[index], translations[index]
             of, view = "translation", view_pair(self.aligner, source.split(), said.split(), None, self.jumps)
             if view is None:
                 of, view = "reference", view_pair(self.aligner, source.split(), references[0].split(), None, self.jumps)
-            return ShownSentence(line_of[index], source, tuple(references), said, {"chrf": chrf[index]}, of, view)
+            line, score = self.first_line + self.pair_of[index], {"chrf": chrf[index]}
+            return ShownSentence(line, source, tuple(references), said, score, of, view)
 
         blank = [not (s and any(several)) for s, several in zip(self.sources, self.references, strict=True)]
         yield from self._group(Ranking("chrf", np.where(blank, np.nan, chrf).tolist(), True), show)
@@ -285,14 +317,14 @@ class _Measurement:
     def _by_aer(self, links: list[Links], translations: list[str] | None) -> Iterator[SentenceGroup]:
         gold = self.corpus.gold or []
         errors = alignment_errors(links, gold)
-        translation_of = dict(zip(self.sources, translations or (), strict=translations is not None))
 
         def show(index: int) -> ShownSentence:
             words, target = self.corpus.sources[index], self.corpus.targets[index]
             source = " ".join(words)
             view = view_pair(self.aligner, words, target, gold[index], self.jumps)
-            said, score = translation_of.get(source), {"aer": errors[index]}
-            return ShownSentence(index + 1, source, (" ".join(target),), said, score, "reference", view)
+            said = None if translations is None else translations[self.sentence_of[index]]
+            line, score = self.first_line + index, {"aer": errors[index]}
+            return ShownSentence(line, source, (" ".join(target),), said, score, "reference", view)
 
         yield from self._group(Ranking("aer", errors, False), show)
 
@@ -300,26 +332,17 @@ class _Measurement:
         among = int((~np.isnan(np.asarray(ranking.scores))).sum())
         for end, indices in ranking.worst_and_best(self.settings.shown).items():
             if indices:
-                yield SentenceGroup(end, ranking.name, among, tuple(show(index) for index in indices))
+                shown = tuple(show(index) for index in indices)
+                yield SentenceGroup(end, ranking.name, among, shown, len(ranking.scores) - among)
 
-    def _lines(self) -> list[int]:
-        """Return the line of each source, from 1: the first that has it, where several lines share one."""
-        if not self.settings.several_references:
-            return list(range(1, len(self.sources) + 1))
-        first: dict[str, int] = {}
-        for line, words in enumerate(self.corpus.sources, start=1):
-            first.setdefault(" ".join(words), line)
-        return [first[source] for source in self.sources]
-
-    def _sample(self, count: int) -> list[int]:
-        """Return the pairs that heads and faithfulness are measured on, in random order."""
+    def _shuffled(self) -> list[int]:
+        """Return the pairs that heads and faithfulness can be measured on, in random order: samples are its first."""
         readable = [
             index
             for index, (source, target) in enumerate(zip(self.corpus.sources, self.corpus.targets, strict=True))
             if source and target and max(len(source), len(target)) <= SAMPLE_WORDS
         ]
-        drawn = np.random.default_rng(self.settings.seed).permutation(len(readable))[:count]
-        return [readable[place] for place in drawn]
+        return [readable[place] for place in np.random.default_rng(self.settings.seed).permutation(len(readable))]
 
     def _heads(self, sample: list[int]) -> dict[str, Any]:
         reason = self._nothing_to_measure(sample, self.settings.head_pairs)
@@ -352,7 +375,7 @@ class _Measurement:
         except UnusableError as error:
             return {"left_out": str(error)}
         found.pop("distances")
-        return {**found, **self._sampled(), **({} if note is None else {"note": note})}
+        return {**found, **({} if note is None else {"note": note})}
 
     def _faithfulness(self, sample: list[int]) -> dict[str, Any]:
         reason = self._nothing_to_measure(sample, self.settings.faithfulness_pairs)
@@ -380,10 +403,7 @@ class _Measurement:
             raise
         except UnusableError as error:
             return {"left_out": str(error)}
-        return {**found.as_dict(), **self._sampled()}
-
-    def _sampled(self) -> dict[str, int]:
-        return {"sample_words": SAMPLE_WORDS, "sample_seed": self.settings.seed}
+        return found.as_dict()
 
     def _nothing_to_measure(self, sample: list[int], wanted: int) -> str | None:
         if self.aligner is None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hf_seq2seq_attn.probing import heatmap_svg
+from hf_seq2seq_attn.probing import RESAMPLES, heatmap_svg
 
 from .card import SCORES
 from .length_quality import LengthScore, draw_quality_by_length
@@ -72,7 +72,7 @@ def translation_section(figures: Mapping[str, Any]) -> Iterator[str]:
         [
             LABELS[name][0],
             Number(_shown(name, score["value"]), score["value"]),
-            Number(_interval(name, score["ci95"]), score["value"]),
+            Number(_interval(name, score["ci95"]), score["ci95"][0]),
             Number("higher" if METRICS[name] else "lower", 0),
         ]
         for name, score in scores.items()
@@ -83,10 +83,9 @@ def translation_section(figures: Mapping[str, Any]) -> Iterator[str]:
         rows,
         caption=f"{figures['sentences']:,} sentences, {beams}",
     )
-    resamples = max(score["resamples"] for score in scores.values())
     yield (
-        f'<p class="quiet">Intervals: bootstrap over the sentences of this test set, {resamples:,} resamples; they say '
-        "nothing about other texts or other training seeds. A translation has at most "
+        f'<p class="quiet">Intervals: bootstrap over the sentences of this test set, {text(_resamples(scores))}; they '
+        "say nothing about other texts or other training seeds. A translation has at most "
         f"{text(figures['limit'])}.</p>"
     )
     signed = [
@@ -98,6 +97,16 @@ def translation_section(figures: Mapping[str, Any]) -> Iterator[str]:
         yield f'<p class="quiet">sacrebleu: {"; ".join(signed)}</p>'
     yield "<h3>Quality by length of the source</h3>"
     yield from _by_length(figures)
+
+
+def _resamples(scores: Mapping[str, Any]) -> str:
+    """Return how many resamples the intervals come from: of a large test set those of BLEU and chrF from fewer."""
+    names: dict[int, list[str]] = {}
+    for name, score in scores.items():
+        names.setdefault(score["resamples"], []).append(LABELS[name][0])
+    if len(names) == 1:
+        return f"{next(iter(names)):,} resamples"
+    return ", ".join(f"{number:,} resamples of {' and '.join(labels)}" for number, labels in names.items())
 
 
 def _by_length(figures: Mapping[str, Any]) -> Iterator[str]:
@@ -140,7 +149,7 @@ def alignment_section(figures: Mapping[str, Any]) -> Iterator[str]:
         [
             LABELS[name][0],
             Number(_shown(name, score["value"]), score["value"]),
-            Number(_interval(name, score["ci95"]), score["value"]),
+            Number(_interval(name, score["ci95"]), score["ci95"][0]),
             Number(_shown(name, figures["diagonal"][name]), figures["diagonal"][name]),
         ]
         for name, score in figures["scores"].items()
@@ -153,8 +162,8 @@ def alignment_section(figures: Mapping[str, Any]) -> Iterator[str]:
     )
     yield (
         '<p class="quiet">Alignment error rate: lower is better (Och and Ney 2003); all figures are sums over the '
-        "corpus. Intervals: bootstrap over sentences, 1,000 resamples. Diagonal: the links that lie nearest to the "
-        f"diagonal, which need no model. {text(figures['sinks'][:1].upper() + figures['sinks'][1:])}.</p>"
+        f"corpus. Intervals: bootstrap over sentences, {RESAMPLES:,} resamples. Diagonal: the links that lie nearest "
+        f"to the diagonal, which need no model. {text(figures['sinks'][:1].upper() + figures['sinks'][1:])}.</p>"
     )
     for side, bands in figures["by_length"].items():
         rows = [
@@ -163,7 +172,7 @@ def alignment_section(figures: Mapping[str, Any]) -> Iterator[str]:
                 Number(f"{part['sentences']:,}", part["sentences"]),
                 Number(f"{part['links']:,}", part["links"]),
                 Number(_shown("aer", part["aer"]), part["aer"]),
-                Number(_interval("aer", part["ci95"]), part["aer"]),
+                Number(_interval("aer", part["ci95"]), part["ci95"][0]),
                 *(Number(_shown(name, part[name]), part[name]) for name in ("precision", "recall")),
             ]
             for band, part in bands.items()
@@ -204,13 +213,21 @@ def sentences_section(groups: Sequence[SentenceGroup], dropped: frozenset[int] =
         for sentence in group.sentences:
             articles.append(_sentence(sentence, drawn=count not in dropped))
             count += 1
-        yield f'<div class="group" id="group-{number}"><h3>{text(_title(group))}</h3>{"".join(articles)}</div>'
+        heading = f"<h3>{text(_title(group))}</h3>{_unranked(group)}"
+        yield f'<div class="group" id="group-{number}">{heading}{"".join(articles)}</div>'
 
 
 def _title(group: SentenceGroup) -> str:
     name = "chrF of the translation" if group.score == "chrf" else "alignment error rate"
     extreme = "lowest" if (group.end == "worst") == (group.score == "chrf") else "highest"
     return f"{group.end.capitalize()}: {extreme} {name} ({len(group.sentences)} of {group.among:,} sentences)"
+
+
+def _unranked(group: SentenceGroup) -> str:
+    if not group.unranked:
+        return ""
+    reason = "have no words on one side" if group.score == "chrf" else "have no manual link"
+    return f'<p class="quiet">Not ranked: {group.unranked:,}, which {reason}.</p>'
 
 
 def _sentence(sentence: ShownSentence, *, drawn: bool) -> str:
@@ -290,6 +307,11 @@ def faithfulness_section(figures: Mapping[str, Any]) -> Iterator[str]:
         f"heads tested (layer.head): {heads}.</p>"
     )
     yield _sample_note(figures)
+    if figures["short"]:
+        yield (
+            f'<p class="quiet">Pairs with fewer than two source words: {figures["short"]:,}; they count in the loss '
+            "only.</p>"
+        )
     for name, labels in _FAITHFULNESS.items():
         test = figures[name]
         rows: list[list[Cell]] = []
@@ -300,7 +322,7 @@ def faithfulness_section(figures: Mapping[str, Any]) -> Iterator[str]:
             rows.append([label, Number(shown, test[key] or 0)])
         counted = f"{test['rows']:,} target tokens" if "rows" in test else "all target tokens"
         yield f"<h3>{text(name.replace('_', ' ').capitalize())}</h3>"
-        yield table((counted, "value"), rows, caption="")
+        yield table((counted, "value"), rows)
         about = f"<p>It is: {text(test['definition'])}.</p><p>But: {text(test['caveat'])}.</p>"
         yield f"<details><summary>What it is, and what it is not</summary>{about}</details>"
     yield f'<p class="quiet">{text(figures["caveat"])}</p>'
@@ -322,7 +344,8 @@ def curves_section(history: Sequence[Mapping[str, Any]], label_smoothing: float 
 
 def _sample_note(figures: Mapping[str, Any]) -> str:
     return (
-        f'<p class="quiet">Drawn at random from the pairs of at most {figures["sample_words"]} words a side '
+        f'<p class="quiet">Drawn at random from {figures["sample_drawn_from"]:,} of the {figures["sample_corpus"]:,} '
+        f"pairs, those with words on both sides and at most {figures['sample_words']} words a side "
         f"(seed {figures['sample_seed']}).</p>"
     )
 

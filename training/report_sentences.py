@@ -92,12 +92,14 @@ class SentenceGroup:
 
     Attributes:
         end: "worst" or "best". score: the name of the ranking. among: how many sentences were ranked.
+        unranked: how many do not count, for want of words or of manual links.
     """
 
     end: str
     score: str
     among: int
     sentences: tuple[ShownSentence, ...]
+    unranked: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values, without the maps."""
@@ -105,6 +107,7 @@ class SentenceGroup:
             "end": self.end,
             "score": self.score,
             "among": self.among,
+            "unranked": self.unranked,
             "sentences": [sentence.as_dict() for sentence in self.sentences],
         }
 

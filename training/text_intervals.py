@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hf_seq2seq_attn.errors import UnusableError
-from hf_seq2seq_attn.probing import bootstrap_totals
+from hf_seq2seq_attn.probing import RESAMPLES, bootstrap_totals
 
 from .scoring import (
     TEXT_METRICS,
@@ -22,7 +22,6 @@ from .scoring import (
     score_translations,
 )
 
-RESAMPLES = 1000
 # sacrebleu holds the sums of all resamples at once.
 _SENTENCES_AT_ONCE = 3_000_000
 _FEWEST_RESAMPLES = 100
@@ -95,9 +94,7 @@ def score_with_intervals(
 
 def sentence_scores(hypotheses: Sequence[str], references: Sequence[str | Sequence[str]]) -> list[float]:
     """Return the chrF of each sentence, 0..100, against the best of its references."""
-    import sacrebleu
-
-    metric = sacrebleu.CHRF()
+    metric = sacrebleu_metrics()["chrf"]
     choices = reference_choices(hypotheses, references)
     return [
         float(metric.sentence_score(hypothesis, several).score)

@@ -361,9 +361,7 @@ def _write_run(
     """Score the model, and write everything besides it and its tokenizer that the folder holds."""
     tokenizer: Any = trainer.processing_class
     save_recipe(recipe, run_dir / RECIPE_FILE)
-    settings = scoring_settings(recipe.validation)
-    if recipe.validation is None:
-        settings["num_beams"] = getattr(trainer.args, "generation_num_beams", None) or 4
+    settings = scoring_settings(recipe.validation, getattr(trainer.args, "generation_num_beams", None))
     for part in ("dev", "test"):
         if part in corpora:
             metrics[part] = score_corpus(model, tokenizer, corpora[part], **settings)
@@ -378,7 +376,7 @@ def _write_run(
     if getattr(model.config, "cross_attention_type", None) != "none":
         draw_attention(model, tokenizer, shown, run_dir / ATTENTION_FILE)
     if recipe.report:
-        report_run(recipe, run_dir, model, tokenizer, corpora)
+        report_run(run_dir, model, tokenizer, corpora)
     write_card(run_dir)
 
 

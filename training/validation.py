@@ -71,9 +71,15 @@ class Validator:
         )
 
 
-def scoring_settings(settings: ValidationRecipe | None) -> dict[str, Any]:
-    """Return the arguments of `scoring.score_corpus` that measure what the validation measures, and AER."""
-    settings = settings or ValidationRecipe(list(DEFAULT_METRICS))
+def scoring_settings(settings: ValidationRecipe | None, num_beams: int | None = None) -> dict[str, Any]:
+    """Return the arguments of `scoring.score_corpus` that measure what the validation measures, and AER.
+
+    Args:
+        num_beams: those of a run without a validation section; None or 0 = the default.
+    """
+    if settings is None:
+        settings = ValidationRecipe(list(DEFAULT_METRICS))
+        settings.beams = num_beams or settings.beams
     return {
         "metrics": tuple(dict.fromkeys([*settings.metrics, "aer"])),
         "num_beams": settings.beams,

@@ -32,6 +32,7 @@ main()
 SENTENCE, OWN = "the cats love today.", "I love cats"
 HOSTILE = "<img src=x onerror=hacked=1>", "{{value}} ${window.hacked=1} </p>"
 AUTO = ["auto"] * 6
+LONG = "the cats " * 29 + "the cats"
 
 
 class Server:
@@ -96,7 +97,7 @@ def translate(page: Page, source: str, own: str) -> None:
     page.type("#own textarea", own)
     click(page, "#go")
     page.wait_for(f"document.querySelector('#target textarea').value === {own!r}")
-    page.wait_for("document.querySelector('#pictures svg')")
+    page.wait_for("document.querySelector('#pictures .pictures svg')")
 
 
 def choose(page: Page, field: str, option: str) -> None:
@@ -135,7 +136,7 @@ def test_a_sentence_its_map_and_another_head(page: Page, server: Server) -> None
     click(page, "#go")
     translation = server.served.translate(SENTENCE)
     page.wait_for(f"document.querySelector('#target textarea').value === {translation.text!r}")
-    page.wait_for("document.querySelector('#pictures svg')")
+    page.wait_for("document.querySelector('#pictures .pictures svg')")
     assert bool(page.evaluate("document.querySelector('#cut')?.innerText")) == (not translation.finished)
     view, _ = server.served.read_pair(SENTENCE, translation.text, ReadingOptions())
     assert map_of(page) == inner(page, pair_pictures(view, "words"))
@@ -173,6 +174,13 @@ def test_what_cannot_be_done_is_said_in_words(page: Page) -> None:
         page.type("#source textarea", text)
         click(page, "#go")
         assert words in error(page)
+    # A target that the model has no positions for is shown, but nothing of the pair before.
+    page.type("#source textarea", SENTENCE)
+    page.type("#own textarea", LONG)
+    click(page, "#go")
+    assert "target sentence 1: 91 tokens are more than" in error(page)
+    assert page.evaluate("document.querySelector('#target textarea').value") == LONG
+    assert not page.evaluate("document.querySelector('#pictures .pictures, #walk table')")
     translate(page, SENTENCE, OWN)
     page.type("#links input", "threshold:<b>0</b>")
     page.press("Enter")
@@ -236,9 +244,10 @@ def test_visitors_do_not_disturb_one_another(server: Server) -> None:
         client = Client(server.address, verbose=False)
         (source, own), head = texts[number], heads[number]
         choices = ["2", head, *AUTO[2:]]
-        first = client.predict(source, own, 1, "words", *choices, api_name="/translate")
+        first = client.predict(source, own, 1, api_name="/translate")
         # The pair is the visitor's own, kept on the server between two calls.
-        return [first, *(client.predict("words", 0, *choices, api_name="/read") for _ in range(3))]
+        shown, _, walk = client.predict("words", *choices, api_name="/show")
+        return [first, (shown, walk), *(client.predict("words", 0, *choices, api_name="/read") for _ in range(3))]
 
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(visit, range(4)))

@@ -50,7 +50,7 @@ def test_any_family_is_served_and_left_as_it_is(family: str) -> None:
     model = tiny_model(vocab_size=73, decoder_layers=3) if family == "ours" else foreign_model(family)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     backend, served = model.config._attn_implementation, ServedModel(model, subword_tokenizer(), family)
-    assert (served.layers, served.heads, served.has_choice) == (3, 3, False)
+    assert (served.layers, served.heads) == (3, 3)
     found = served.translate(SOURCE, 2)
     assert found.text == translate(model, served.tokenizer, [SOURCE], num_beams=2)[0]
     view, note = served.read_pair(SOURCE, TARGET, ReadingOptions("1", "2"))
@@ -63,6 +63,19 @@ def test_any_family_is_served_and_left_as_it_is(family: str) -> None:
     assert served.walk(SOURCE, TARGET, 2, ReadingOptions("1", "2"), "zh").endswith(walk_html(walk, "zh"))
     assert model.config._attn_implementation == backend and not model.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_spaces_and_lines_of_what_was_typed_change_nothing(served: ServedModel) -> None:
+    wide = SOURCE.replace(" ", "  "), TARGET.replace(" ", "\n\n") + "\n"
+    assert served.tokens(*wide) == served.tokens(SOURCE, TARGET)
+    (view, note), (other, other_note) = (served.read_pair(*each, ReadingOptions()) for each in (wide, (SOURCE, TARGET)))
+    assert pair_pictures(view, "tokens") == pair_pictures(other, "tokens") and note == other_note
+
+
+def test_how_a_pair_was_read_is_said_in_chinese(served: ServedModel) -> None:
+    _, note = served.read_pair(SOURCE, TARGET, ReadingOptions("1", "2"), "zh")
+    expected = "行的含义 input, 解码器层 1, 注意力头 2, 权重 attention, 取链接的规则 argmax, 子词到词 matrix"
+    assert note == expected
 
 
 def test_every_option_does_something() -> None:
@@ -92,9 +105,17 @@ def test_a_choice_saved_with_the_model_is_read(tmp_path: Path) -> None:
     subword_tokenizer().save_pretrained(tmp_path / "t")
     save_choice(tmp_path / "m", AlignmentChoice(heads=((0, 1), (2, 2)), align_with="output", links="mutual"))
     served = ServedModel.load(str(tmp_path / "m"), str(tmp_path / "t"))
-    assert (served.name, served.has_choice) == ("m", True)
+    assert served.name == "m"
     view, note = served.read_pair(SOURCE, TARGET, ReadingOptions())
     assert "heads 0.1, 2.2 (layer.head) (saved with the model)" in note and "links mutual" in note
+    # What sets the choice aside for the map does so for the walk, too.
+    for options, place in (
+        (ReadingOptions(rows="input"), "head 0 of 3, decoder layer 2"),
+        (ReadingOptions(head="mean"), "head 0 of 3, decoder layer 2"),
+        (ReadingOptions(layer="all"), "head 0 of 3, decoder layer 0"),
+    ):
+        assert f"({place}, both from 0)" in served.walk(SOURCE, TARGET, 0, options)
+        assert "saved" not in served.read_pair(SOURCE, TARGET, options)[1]
     (maps,) = extract(served.model, served.tokenizer, [SOURCE], [TARGET], align_with="output")
     mean = (to_words(maps, layer=0, heads=[1]).weights + to_words(maps, layer=2, heads=[2]).weights) / 2
     np.testing.assert_allclose(view.words.maps[0].matrix, mean, atol=1e-6)
@@ -141,6 +162,7 @@ def test_a_sentence_that_cannot_be_read_is_refused(served: ServedModel, sentence
         lambda: served.translate(sentence),
         lambda: served.read_pair(sentence, TARGET, ReadingOptions()),
         lambda: served.walk(sentence, TARGET, 0, ReadingOptions()),
+        lambda: served.tokens(sentence, TARGET),
     ):
         with pytest.raises(UnusableError, match=re.escape(words)):
             work()

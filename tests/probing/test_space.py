@@ -90,6 +90,13 @@ def test_what_cannot_be_written_or_served_is_refused(run: Run, words: list[str],
     assert not Path("s").exists()
 
 
+def test_a_readme_of_something_else_is_left(run: Run) -> None:
+    Path("README.md").write_text("# Mine\n")
+    code, _, err = run("serve", MODEL, "--space", ".")
+    assert code == 2 and "README.md: is there and is no Space's, and would be lost" in err
+    assert Path("README.md").read_text() == "# Mine\n" and not Path("app.py").exists()
+
+
 def test_a_missing_gradio_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gradio", None)
     monkeypatch.delitem(sys.modules, "hf_seq2seq_attn.probing.serve_page", raising=False)

@@ -1,5 +1,6 @@
 """Exported models give what the models themselves give: scores, tokens, attention."""
 
+import copy
 import json
 import re
 import subprocess
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
+from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
 from hf_seq2seq_attn import Seq2SeqAttnConfig, Seq2SeqAttnForConditionalGeneration
@@ -145,6 +146,68 @@ def test_tokens_are_the_model_s_greedily_and_by_beams(trained: Any, reversed_pai
         assert found.tokens == found.in_place > 60
 
 
+def test_what_the_model_never_writes_its_export_does_not_write(trained: Any, tmp_path: Path) -> None:
+    model, tokenizer = trained
+    export_ctranslate2(model, tokenizer, tmp_path / "out")
+    sentences = ["ab cd ef gh", "kl mn ij", "ef ef ab"]
+    before = translate(model, tokenizer, sentences)
+    # As `train` does with padding: here tokens that the model would write.
+    target = sides(tokenizer)[1]
+    often = target(" ".join(before[0].split()[:2]))["input_ids"][:-1]
+    model.generation_config.suppress_tokens = often
+    try:
+        assert all(text != old for text, old in zip(translate(model, tokenizer, sentences[:1]), before, strict=False))
+        options = ctranslate2_export.search_options(model, tokenizer)
+        assert options["suppress_sequences"] == [[token] for token in target.convert_ids_to_tokens(often)]
+        assert repr(options["suppress_sequences"]) in ctranslate2_export.how_to_translate(model, tokenizer, tmp_path)
+        found = ctranslate2_agreement(model, tokenizer, tmp_path / "out", sentences, 1)
+        assert found.sentences == found.equal == 3
+        tokens = [
+            sides(tokenizer)[0].convert_ids_to_tokens(sides(tokenizer)[0](text)["input_ids"]) for text in sentences
+        ]
+        translator = ctranslate2.Translator(str(tmp_path / "out"))
+        for result in translator.translate_batch(tokens, beam_size=5, **options):
+            assert not set(target.convert_ids_to_tokens(often)) & set(result.hypotheses[0])
+    finally:
+        model.generation_config.suppress_tokens = None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("forced_bos_token_id", 0),
+        ("no_repeat_ngram_size", 2),
+        ("length_penalty", 0.6),
+        ("min_length", 3),
+        ("early_stopping", True),
+        ("eos_token_id", [2, 5]),
+        ("decoder_start_token_id", 4),
+    ],
+)
+def test_a_search_that_the_engine_does_not_do_is_refused_by_name(
+    field: str, value: Any, toy_tokenizer: Any, tmp_path: Path
+) -> None:
+    model = build(toy_tokenizer)
+    setattr(model.generation_config, field, value)
+    with pytest.raises(
+        UnusableError, match=rf"^generation_config\.{field}={re.escape(repr(value))}: CTranslate2 has only"
+    ):
+        export_ctranslate2(model, toy_tokenizer, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_search_as_train_leaves_it_is_exported(toy_tokenizer: Any, tmp_path: Path) -> None:
+    model = build(toy_tokenizer)
+    model.generation_config = GenerationConfig(
+        pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1, max_length=9, suppress_tokens=[0]
+    )
+    export_ctranslate2(model, toy_tokenizer, tmp_path / "out")
+    model.save_pretrained(tmp_path / "model")
+    again = Seq2SeqAttnForConditionalGeneration.from_pretrained(tmp_path / "model")
+    padding = [[toy_tokenizer.convert_ids_to_tokens(0)]]
+    assert ctranslate2_export.search_options(again, toy_tokenizer)["suppress_sequences"] == padding
+
+
 def test_attention_is_read_where_the_config_says(toy_tokenizer: Any, tmp_path: Path) -> None:
     model = build(toy_tokenizer, alignment_layer=0, decoder_layers=3, decoder_attention_heads=6)
     export_ctranslate2(model, toy_tokenizer, tmp_path / "out")
@@ -231,6 +294,16 @@ def test_every_id_has_a_name_of_its_own(pair: TokenizerPair, tmp_path: Path) -> 
         names = json.loads((tmp_path / "out" / f"{side}_vocabulary.json").read_text())
         assert len(set(names)) == len(names) == size
         assert names[: len(tokenizer)] == tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+
+
+def test_a_token_with_the_name_of_an_unused_id_is_refused(toy_tokenizer: Any) -> None:
+    tokenizer = copy.deepcopy(toy_tokenizer)
+    size = len(tokenizer) + 3
+    tokenizer.add_tokens([f"<unused{size - 1}>"])
+    with pytest.raises(
+        UnusableError, match=rf"'<unused{size - 1}>' is a token, but is to name the unused id {size - 1}"
+    ):
+        ctranslate2_export._tokens(tokenizer, size)
 
 
 def test_the_command_says_how_to_translate_and_how_far_int8_agrees(trained: Any, tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 def test_text_is_inert_and_cut() -> None:
     assert text(HOSTILE) == "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;"
     assert "\u202e" not in text("a\u202eb\x00")
-    assert text("abcdef", 3) == "abc…"
+    assert text("abcdef", 3) == "abc… (3 of 6 characters)"
+    assert text("a" * 2345).endswith("a… (2,000 of 2,345 characters)") and text("a" * 2000) == "a" * 2000
 
 
 def test_a_table_holds_numbers_to_sort_by() -> None:

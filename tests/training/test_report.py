@@ -29,8 +29,8 @@ CORPUS = ParallelCorpus(
 FAST = ReportSettings(num_beams=1, head_pairs=2, faithfulness_pairs=1, shown=1)
 
 
-def made(model: Any, **more: Any) -> Report:
-    data = {"name": "test.src", "files": {"source": {"name": "test.src", "sha256": "0" * 64}}}
+def made(model: Any, limit: int | None = None, **more: Any) -> Report:
+    data = {"name": "test.src", "files": {"source": {"name": "test.src", "sha256": "0" * 64}}, "limit": limit}
     return make_report(model, subword_tokenizer(), CORPUS, FAST, name="org/name", data=data, progress=False, **more)
 
 
@@ -46,7 +46,21 @@ def test_the_page_has_every_section_and_the_json_its_figures(model: Any) -> None
     aer = figures["alignment"]["scores"]["aer"]
     assert f"{aer['value']:.3f}" in page and f"{aer['ci95'][0]:.3f} to {aer['ci95'][1]:.3f}" in page
     assert "test.src, sha256 0000000000000000" in page
+    assert "the first 3 of the files" not in page
     assert len(page.encode()) < 300_000
+
+
+def test_a_page_on_a_part_of_the_files_says_so() -> None:
+    assert "the first 3 of the files" in report_page(made(tiny_model(vocab_size=73), limit=3))
+
+
+def test_lines_are_counted_from_where_the_first_pair_stands() -> None:
+    model = tiny_model(vocab_size=73)
+    for first in (1, 2):
+        groups = made(model, first_line=first).groups
+        assert {group.score for group in groups} == {"chrf", "aer"}
+        for sentence in (each for group in groups for each in group.sentences):
+            assert sentence.source == " ".join(CORPUS.sources[sentence.line - first])
 
 
 def big_report(model: Any) -> Report:
@@ -81,12 +95,12 @@ def run_folder(folder: Path, recipe: Recipe | None = None, **metrics: Any) -> Ru
 
 def test_a_run_reports_as_it_measures(tmp_path: Path) -> None:
     data = DataRecipe(CorpusFiles("s", "t", "l"), dev=CorpusFiles("s", "t", "l"))
-    validation = ValidationRecipe(["per", "aer"], beams=2, bleu_tokenize="char", several_references=True)
+    validation = ValidationRecipe(["per", "aer"], beams=2, batch_size=7, bleu_tokenize="char", several_references=True)
     training = {"label_smoothing_factor": 0.1}
     history = [{"step": 1, "loss": 2.0, "note": "text"}, {"loss": 1.0}]
     run = run_folder(tmp_path, Recipe("g2p", data, validation=validation, training=training), history=history)
     settings = run.settings()
-    assert (settings.metrics, settings.num_beams) == (("per",), 2)
+    assert (settings.metrics, settings.num_beams, settings.batch_size) == (("per",), 2, 7)
     assert (settings.bleu_tokenize, settings.several_references) == ("char", True)
     assert run.history == ({"step": 1, "loss": 2.0},) and run.label_smoothing == 0.1
     assert run.name == "g2p" and run.record() == {"name": "toy", "steps": 3}

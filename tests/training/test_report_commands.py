@@ -10,10 +10,15 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from variants import tiny_model
 
 from hf_seq2seq_attn import cli
+from hf_seq2seq_attn.probing import SentenceError
 from hf_seq2seq_attn.text_files import InputError
+from hf_seq2seq_attn.training import report_commands
 from hf_seq2seq_attn.training.card import link_report, write_card
+from hf_seq2seq_attn.training.data_recipe import Corpus, CorpusDataset, CorpusFiles, CorpusTable
 from hf_seq2seq_attn.training.recipe import load_recipe
+from hf_seq2seq_attn.training.report import report_page
 from hf_seq2seq_attn.training.train import train
+from hf_seq2seq_attn.translation import SentenceTooLongError
 
 Command = Callable[..., tuple[int, str, str]]
 QUICK = ("--beams", 1, "--head-pairs", 2, "--faithfulness-pairs", 1, "--shown", 1)
@@ -106,6 +111,30 @@ def test_bad_input_is_one_line_and_writes_nothing(command: Command) -> None:
         assert not Path("r.html").exists()
 
 
+def test_a_page_that_does_not_fit_is_one_line_and_writes_nothing(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_commands, "report_page", lambda report: report_page(report, 5000))
+    code, out, err = command("m", "s", "t", "-o", "r.html", *QUICK)
+    assert (code, out) == (2, "") and not Path("r.html").exists()
+    assert err.strip().splitlines()[-1].startswith("limit is 5000; the page takes ")
+
+
+@pytest.mark.parametrize(
+    ("corpus", "place"),
+    [
+        (CorpusFiles("a.src", "a.trg"), "a.src:3"),
+        (CorpusTable("a.tsv", "src", "trg"), "a.tsv:4"),
+        (CorpusTable("a.tsv", 0, 1), "a.tsv:3"),
+        (CorpusDataset("owner/name"), "owner/name:train:3"),
+    ],
+)
+def test_a_refused_sentence_is_named_by_its_line(corpus: Corpus, place: str) -> None:
+    for error in (SentenceTooLongError(3, 9, 5), SentenceError("source", 3, "is too long")):
+        with pytest.raises(InputError, match=f"^{place}: "), report_commands._refused(corpus):
+            raise error
+
+
 def test_a_run_reports_on_its_own_test_set_and_its_card_links_it(
     command: Command, toy_files: Callable[..., list[str]]
 ) -> None:
@@ -130,6 +159,14 @@ def test_a_run_reports_on_its_own_test_set_and_its_card_links_it(
     remark = link_report("run")
     assert remark is not None and remark.startswith("run/README.md: is not as it was written")
     assert card.read_text(encoding="utf-8") == "my own words"
+    # The names of its test set stand for another text meanwhile.
+    for column in ("source", "target", "links"):
+        lines = Path(f"dev.{column}").read_text(encoding="utf-8").splitlines(keepends=True)
+        Path(f"dev.{column}").write_text("".join(lines[:-1]), encoding="utf-8")
+    code, out, err = command("run", *QUICK)
+    assert (code, out) == (2, "")
+    assert "dev.source: has 8 pairs, but the run in run was scored on 9 of this name" in err
+    assert not Path("run/report.html").exists()
 
 
 def test_a_recipe_asks_for_a_report(command: Command, toy_files: Callable[..., list[str]]) -> None:

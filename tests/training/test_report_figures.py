@@ -8,12 +8,18 @@ import pytest
 from probes import foreign_model, subword_tokenizer
 from variants import tiny_model
 
-from hf_seq2seq_attn.probing import Gold, Reading, SentenceError, align, score_intervals, score_links
+from hf_seq2seq_attn.probing import Aligner, Gold, Reading, SentenceError, align, score_intervals, score_links
 from hf_seq2seq_attn.training.data import ParallelCorpus
-from hf_seq2seq_attn.training.report_figures import ReportSettings, measure_report, source_lengths
+from hf_seq2seq_attn.training.report_figures import (
+    ReportSettings,
+    _Measurement,
+    measure_report,
+    no_progress,
+    source_lengths,
+)
 from hf_seq2seq_attn.training.scoring import score_corpus
 from hf_seq2seq_attn.training.text_intervals import sentence_scores
-from hf_seq2seq_attn.translation import translate
+from hf_seq2seq_attn.translation import SentenceTooLongError, translate
 
 SOURCES = ["the cats love today.", "", "I love cats", "understand this unloved day", "love", "I love cats"]
 TARGETS = ["I love cats", "", "the day", "cats love this unloved day today.", "love", "cats"]
@@ -53,7 +59,10 @@ def test_every_figure_is_that_of_its_own_function(family: str) -> None:
     groups = {(group.score, group.end): group for group in found.groups}
     assert set(groups) == {(score, end) for score in ("chrf", "aer") for end in ("worst", "best")}
     worst = groups["chrf", "worst"]
-    assert worst.among == 5
+    assert (worst.among, worst.unranked) == (5, 1)
+    assert (groups["aer", "best"].among, groups["aer", "best"].unranked) == (4, 2)
+    sample = {"sample_words": 60, "sample_seed": 0, "sample_drawn_from": 5, "sample_corpus": 6}
+    assert sample.items() <= heads.items() and sample.items() <= found.sections["faithfulness"].items()
     filled = [index for index, source in enumerate(SOURCES) if source]
     assert worst.sentences[0].scores["chrf"] == min(chrf[index] for index in filled)
     for group in found.groups:
@@ -108,6 +117,36 @@ def test_lines_that_share_a_source_are_one_sentence() -> None:
     ]
     assert all(sentence.line == 3 for sentence in several)
     assert list(found.sections["translation"]["scores"]) == ["chrf", "wer"]
+
+
+def test_a_sentence_that_lines_share_is_refused_by_its_own_line() -> None:
+    model = tiny_model(vocab_size=73, max_position_embeddings=20, position_embedding_type="learned")
+    shared = ParallelCorpus([["love"], ["love"], ["understand"] * 9], [["love"], ["I"], ["cats"]])
+    with pytest.raises(SentenceTooLongError, match="sentence 3 has") as refused:
+        measure_report(model, subword_tokenizer(), shared, ReportSettings(several_references=True, **FAST))
+    assert refused.value.number == 3
+
+
+def test_a_translation_is_that_of_its_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = ["one", "", "two", "three", "four", "five"]
+    monkeypatch.setattr("hf_seq2seq_attn.training.report_figures.translate", lambda *_, **__: said)
+    linked = corpus()
+    gold = [Gold(frozenset({(0, 0)}) if source else frozenset(), frozenset()) for source in linked.sources]
+    twice = ParallelCorpus(linked.sources, linked.targets, gold)
+    found = measure_report(tiny_model(vocab_size=73), subword_tokenizer(), twice, ReportSettings(**FAST | {"shown": 5}))
+    shown = {each.line: each.translation for group in found.groups if group.score == "aer" for each in group.sentences}
+    assert shown == {1: "one", 3: "two", 4: "three", 5: "four", 6: "five"}
+
+
+def test_jumps_are_learned_without_manual_links_too() -> None:
+    model, tokenizer, reading = tiny_model(vocab_size=73), subword_tokenizer(), Reading(links="hmm")
+    learned = Aligner((model, tokenizer), reading=reading).learn(corpus().sources, corpus().targets).forward
+    assert learned is not None
+    for linked in (False, True):
+        settings = ReportSettings(reading=reading)
+        jumps = _Measurement(model, tokenizer, corpus(linked), settings, no_progress, 1).jumps
+        assert jumps is not None and jumps.forward is not None
+        np.testing.assert_allclose(jumps.forward.weights, learned.weights)
 
 
 def test_a_layer_that_is_not_there_is_refused_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The sections of a report say what the figures are, with units and numbers, and say why one is missing."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ ALIGNMENT: dict[str, Any] = {
     "sinks": "of the weight 1.0% rests on tags",
     **{name: PART[name] for name in ("links", "sure", "possible", "sentences")},
 }
-SAMPLE = {"sample_words": 60, "sample_seed": 3}
+SAMPLE = {"sample_words": 60, "sample_seed": 3, "sample_drawn_from": 1200, "sample_corpus": 1234}
 
 
 def cells(html: str) -> list[str]:
@@ -58,6 +59,10 @@ def test_translations_with_intervals_signatures_and_lengths() -> None:
     assert "1,234 sentences, 4 beams" in html
     assert "<code>tok:&lt;/script" in html and "<img" not in html
     assert html.count("<svg") == 1
+    assert "of this test set, 1,000 resamples; they" in html
+    # sacrebleu draws fewer resamples of a large test set than are drawn for rates.
+    fewer = TRANSLATION | {"scores": TRANSLATION["scores"] | {"chrf": SCORE | {"resamples": 500}}}
+    assert "500 resamples of chrF, 1,000 resamples of word error rate" in "".join(translation_section(fewer))
 
 
 def test_alignment_with_intervals_and_bands() -> None:
@@ -101,6 +106,10 @@ def test_sentences_are_maps_or_lists_of_links() -> None:
     assert "Worst: highest alignment error rate (1 of 5 sentences)" in html
     assert "0 found, 1 false, 1 missed; rows: words of the reference" in html
     assert "(nothing)" in html and "where there is no manual one" in html
+    assert "Not ranked" not in html
+    unranked = "".join(sentences_section([replace(group, unranked=7), replace(other, unranked=1500)]))
+    assert "Not ranked: 7, which have no words on one side." in unranked
+    assert "Not ranked: 1,500, which have no manual link." in unranked
     dropped = "".join(sentences_section([group, other], frozenset({3})))
     assert dropped.count("<figure") == 1 and dropped.count('<ul class="links">') == 2
 
@@ -125,7 +134,7 @@ def test_heads_are_shaded_within_their_column() -> None:
     html = "".join(heads_section(figures))
     assert re.findall(r"--share:(\d+)%", html) == ["0", "0", "50", "0", "25", "0"]
     assert "make its score worthless" in html and "no importance: why." in html
-    assert "at most 60 words a side (seed 3)" in html
+    assert "from 1,200 of the 1,234 pairs" in html and "at most 60 words a side (seed 3)" in html
 
 
 def test_faithfulness_gives_tests_their_caveats() -> None:
@@ -134,6 +143,7 @@ def test_faithfulness_gives_tests_their_caveats() -> None:
         "pairs": 4,
         "heads": [[1, 2]],
         "caveat": "read together",
+        "short": 2,
         "erasure": dict(test, top=0.5, random=0.25, difference=0.25, ci95=[0.1, 0.4], top_is_larger=None, rows=31),
         "leave_one_out": dict(test, kendall_tau=None, positive=0.5, rows=0),
         "permutation": dict(test, chosen=0.125, all=0.25, rows=31),
@@ -144,6 +154,8 @@ def test_faithfulness_gives_tests_their_caveats() -> None:
     assert "0.250 (95%: 0.100 to 0.400)" in cells(html)
     assert cells(html).count("–") == 2
     assert "(layer.head): 1.2" in html and html.count("But: not.") == 4 and "31 target tokens" in html
+    assert "fewer than two source words: 2;" in html
+    assert "two source words" not in "".join(faithfulness_section(figures | {"short": 0}))
 
 
 def test_curves_of_what_was_logged() -> None:
