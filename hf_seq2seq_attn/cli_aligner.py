@@ -3,7 +3,7 @@
 A room is imported only inside its command, see `cli`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -102,27 +102,38 @@ def is_aligner(model: str) -> bool:
 
 
 def align_by_aligner(
+    context: typer.Context,
     folder: str,
     source: Path,
     target: Path,
     output: Path | None,
-    others: Mapping[str, tuple[Any, Any]],
     **options: Any,
 ) -> None:
     """Do what `align` promises with an aligner in the place of a model.
 
     Args:
-        others: options of models only, name -> (given, default); one that was given is refused.
-        options: of `align_with_folder`, and the paths `ids`, `source_lemmas`, `target_lemmas`.
+        options: of `align_with_folder`, and the paths `ids`, `source_lemmas`, `target_lemmas`; every other option of
+            the command is one of models, and refused where it was given.
     """
+    _refuse_other_options(context, folder, {"output", "output_format", *options})
     from hf_seq2seq_attn.training.aligner_inference import AlignerFiles, align_with_folder
 
-    given = [name for name, (value, default) in others.items() if value != default]
-    if given:
-        raise InputError(f"{folder}: is an aligner, no translation model; leave out {', '.join(given)}")
     files = AlignerFiles(source, target, options.pop("ids"), options.pop("source_lemmas"), options.pop("target_lemmas"))
     count = align_with_folder(Path(folder), files, output, **options)
     typer.echo(f"{count} links", err=True)
+
+
+def _refuse_other_options(context: typer.Context, folder: str, understood: Collection[str]) -> None:
+    given = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.param_type_name == "option"
+        and parameter.name not in understood
+        and (source := context.get_parameter_source(str(parameter.name))) is not None
+        and source.name == "COMMANDLINE"
+    ]
+    if given:
+        raise InputError(f"{folder}: is an aligner, no translation model; leave out {', '.join(given)}")
 
 
 def refuse_aligner_options(**given: Path | None) -> None:

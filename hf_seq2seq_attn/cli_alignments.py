@@ -4,7 +4,7 @@ A room is imported only inside its command, see `cli`.
 """
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -34,6 +34,7 @@ from .text_files import check_output_file
 
 
 def align(
+    context: typer.Context,
     model: Model,
     source: Source,
     target: Target,
@@ -92,38 +93,28 @@ def align(
     command is given again. torchrun or accelerate launch, with -m hf_seq2seq_attn.cli align, share the work too.
     MODEL may be a folder that train-aligner left; lemmas and names of verses are for those only.
     """
-    choices: dict[str, Any] = {
-        "align_with": align_with,
-        "weights": weights,
-        "specials": specials,
-        "subwords": subwords,
-        "layer": layer,
-        "heads": heads,
-        "links": links,
-        "source_prefix": source_prefix,
-        "reverse_prefix": reverse_prefix,
-        "source_language": source_language,
-        "target_language": target_language,
-        "symmetrize": symmetrize,
-        "combine": combine,
-    }
     files = {"fixed_links": fixed_links, "source_lemmas": source_lemmas, "target_lemmas": target_lemmas, "ids": ids}
     if is_aligner(model):
-        usual = {"layer": "auto", "heads": "auto", "source_prefix": "", "reverse_prefix": ""}
-        others: dict[str, tuple[Any, Any]] = {
-            f"--{name.replace('_', '-')}": (value, usual.get(name)) for name, value in choices.items()
-        }
-        others |= {
-            "--reverse-model": (reverse_model, None),
-            "--processes": (processes, 1),
-            "--batch-size": (batch_size, 32),
-        }
-        align_by_aligner(model, source, target, output, others, format_name=output_format, soft=soft, **files)
+        align_by_aligner(context, model, source, target, output, format_name=output_format, soft=soft, **files)
         return
     refuse_aligner_options(**files)
     from hf_seq2seq_attn.probing.align_commands import align_files, parsed_reading
 
-    reading = parsed_reading(**choices)
+    reading = parsed_reading(
+        align_with=align_with,
+        weights=weights,
+        specials=specials,
+        subwords=subwords,
+        layer=layer,
+        heads=heads,
+        links=links,
+        source_prefix=source_prefix,
+        reverse_prefix=reverse_prefix,
+        source_language=source_language,
+        target_language=target_language,
+        symmetrize=symmetrize,
+        combine=combine,
+    )
     align_files(
         model,
         source,

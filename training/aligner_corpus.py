@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from hf_seq2seq_attn.probing import BitextLine, Gold, Link, Links, Verse, iterate_bitext, unmerged
+from hf_seq2seq_attn.probing import BitextLine, Gold, Links, Verse, iterate_bitext, unmerged
 from hf_seq2seq_attn.text_files import InputError, iterate_lines
 
-from .aligner_data import AlignerData, TeacherLinks
+from .aligner_data import AlignerData, TeacherLinks, shared_out
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class AlignerText:
         verses: where each stands.
         source, target: words as they are in the files; an empty list where there are none.
         source_lemmas, target_lemmas: one for each word; None without a file of them.
-        digest: SHA-256 of the words and lemmas.
+        digest: SHA-256 of the words and lemmas of each line.
     """
 
     files: AlignerFiles
@@ -89,11 +89,12 @@ def read_text(files: AlignerFiles) -> AlignerText:
     source_lemmas = None if files.source_lemmas is None else [row.source_lemmas or [] for row in rows]
     target_lemmas = None if files.target_lemmas is None else [row.target_lemmas or [] for row in rows]
     digest = hashlib.sha256()
-    for channel in (source, target, source_lemmas, target_lemmas):
-        for words in channel or ():
-            digest.update((" ".join(words) + "\n").encode())
-        digest.update(b"\0")
     verses = [row.verse for row in rows]
+    for channel in (source, target, source_lemmas, target_lemmas):
+        for words, verse in zip([] if channel is None else channel, verses, strict=False):
+            # With the ends of merged lines: results go to lines, so the same words on other lines are another text.
+            digest.update((" ".join(words) + "\n" * verse.lines).encode())
+        digest.update(b"\0")
     return AlignerText(files, verses, source, target, source_lemmas, target_lemmas, digest.hexdigest())
 
 
@@ -132,17 +133,7 @@ def read_teacher_links(path: str | Path, text: AlignerText, base: int | None = N
     """
     rows = _with_links(path, text, base)
     weights = [{link: row.probabilities.get(link, 1.0) for link in row.links or ()} for row in rows]
-    return TeacherLinks(
-        [_shared_out(each, side=1) for each in weights], [_shared_out(each, side=0) for each in weights]
-    )
-
-
-def _shared_out(weights: dict[Link, float], side: int) -> dict[Link, float]:
-    """Scale the weights so that those of each word on one side (0 source, 1 target) sum to at most 1."""
-    totals: dict[int, float] = {}
-    for link, weight in weights.items():
-        totals[link[side]] = totals.get(link[side], 0.0) + weight
-    return {link: weight / max(totals[link[side]], 1.0) for link, weight in weights.items()}
+    return TeacherLinks([shared_out(each, side=1) for each in weights], [shared_out(each, side=0) for each in weights])
 
 
 def read_lexicon(path: str | Path) -> list[tuple[str, str]]:

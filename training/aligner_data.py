@@ -29,6 +29,14 @@ class TeacherLinks:
         return cls([dict.fromkeys(links, 1.0) for links in forward], [dict.fromkeys(links, 1.0) for links in reverse])
 
 
+def shared_out(weights: LinkWeights, side: int) -> dict[Link, float]:
+    """Scale the weights so that those of each word on one side (0 source, 1 target) sum to at most 1."""
+    totals: dict[int, float] = {}
+    for link, weight in weights.items():
+        totals[link[side]] = totals.get(link[side], 0.0) + weight
+    return {link: weight / max(totals[link[side]], 1.0) for link, weight in weights.items()}
+
+
 @dataclass
 class AlignerData:
     """A bitext and all that is known about its links; lists have one entry for each pair, indices count from 0.

@@ -17,7 +17,8 @@ from hf_seq2seq_attn.text_files import InputError
 
 from .aligner_data import AlignerData
 from .aligner_progress import Report, fraction_bar
-from .aligner_training import AlignerProgress, AlignerSettings, fit_aligner
+from .aligner_settings import AlignerSettings
+from .aligner_training import AlignerProgress, fit_aligner
 from .checkpoints import find_damage, publish, remove, seal
 from .trained_aligner import TrainedAligner
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hf_seq2seq_attn.probing import Link
 
-from .aligner_data import LinkWeights, Sentences, TeacherLinks
+from .aligner_data import LinkWeights, Sentences, TeacherLinks, shared_out
 from .aligner_text import LeftOut, is_character_level, linkable_words, stripped
 
 PREFIX = 4
@@ -36,8 +36,8 @@ class TeacherForm:
         """
         if self.letters:
             forward, reverse = (
-                [first_of_doubles(*pair) for pair in zip(links, self.source, self.target, strict=True)]
-                for links in (forward, reverse)
+                [_without_doubles(*pair, side) for pair in zip(links, self.source, self.target, strict=True)]
+                for links, side in ((forward, 1), (reverse, 0))
             )
         return TeacherLinks(self.left_out.restored(forward), self.left_out.restored(reverse))
 
@@ -64,20 +64,21 @@ def teacher_forms(
             same kind says; None = find out from this one.
     """
     left_out = linkable_words(source, target) if left_out is None else left_out
-    sides = left_out.apply(source, target)
+    (source_words, source_kept), (target_words, target_kept) = left_out.channels(
+        source, target, source_lemmas, target_lemmas
+    )
     if letters is None:
         letters = is_character_level(source) and is_character_level(target)
     if letters:
-        return [TeacherForm("cased", _formed(sides[0], _cased), _formed(sides[1], _cased), left_out, True)]
-    lemmas = left_out.apply(source_lemmas or source, target_lemmas or target)
-    short = [
-        _formed(texts, str.lower if given else _prefix)
-        for texts, given in zip(lemmas, (source_lemmas is not None, target_lemmas is not None), strict=True)
-    ]
+        return [TeacherForm("cased", _formed(source_words, _cased), _formed(target_words, _cased), left_out, True)]
+    source_short, target_short = (
+        _formed(words, _prefix) if lemmas is None else _formed(lemmas, str.lower)
+        for words, lemmas in ((source_words, source_kept), (target_words, target_kept))
+    )
     candidates = {
-        "prefixes": (short[0], short[1]),
-        "bare-prefixes": (_formed(sides[0], stripped), short[1]),
-        "lower": (_formed(sides[0], str.lower), _formed(sides[1], str.lower)),
+        "prefixes": (source_short, target_short),
+        "bare-prefixes": (_formed(source_words, stripped), target_short),
+        "lower": (_formed(source_words, str.lower), _formed(target_words, str.lower)),
     }
     forms: list[TeacherForm] = []
     for name, (left, right) in candidates.items():
@@ -100,6 +101,12 @@ def first_of_doubles(links: LinkWeights, source: Sequence[str], target: Sequence
             if second is not None and (first in (None, second) or strength < other):
                 links = _moved(links, side, place)
     return links
+
+
+def _without_doubles(links: LinkWeights, source: Sequence[str], target: Sequence[str], side: int) -> LinkWeights:
+    """Return `first_of_doubles` of one direction's weights, in which two letters' may have come together in one row."""
+    moved = first_of_doubles(links, source, target)
+    return links if moved is links else shared_out(moved, side)
 
 
 def _best(links: LinkWeights, side: int, place: int) -> tuple[int | None, float]:

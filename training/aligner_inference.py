@@ -1,18 +1,15 @@
 """New text by an aligner that `train-aligner` left in a folder: links and their probabilities."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from hf_seq2seq_attn.errors import UnusableError
-from hf_seq2seq_attn.probing import Link, Links
+from hf_seq2seq_attn.probing import refused
 from hf_seq2seq_attn.text_files import InputError
 
 from .aligner_corpus import AlignerFiles, AlignerText, read_fixed_links, read_text
-from .aligner_data import TeacherLinks
 from .aligner_folder import read_record
+from .aligner_links import linked_cells
 from .aligner_output import aligned_pairs, check_format, write_alignment, write_soft
 from .aligner_teachers import builtin_on_new_text
 from .trained_aligner import TrainedAligner
@@ -31,8 +28,8 @@ def align_with_folder(
 
     Args:
         format_name: one of `probing.FORMATS` that is written; None = by the suffix of `output`, else Pharaoh.
-        soft: an NPZ file for the (T, S) probabilities.
-        fixed_links: links that must come out.
+        soft: an NPZ file for the (T, S) probabilities; the links are the cells above 0.5.
+        fixed_links: links that must come out; their probability is 1.
 
     Returns:
         The number of links.
@@ -46,7 +43,11 @@ def align_with_folder(
     check_lemmas(folder, files)
     text = read_text(files)
     fixed = {} if fixed_links is None else read_fixed_links(fixed_links, text)
-    links, matrices = _aligned(folder, text, fixed, soft is not None)
+    matrices = soft_links(folder, text)
+    for pair, found in fixed.items():
+        for i, j in found:
+            matrices[pair][j, i] = 1.0
+    links = [linked_cells(matrix) for matrix in matrices]
     if soft is not None:
         write_soft(text, matrices, soft)
     write_alignment(aligned_pairs(text, links), output, name)
@@ -54,10 +55,13 @@ def align_with_folder(
 
 
 def soft_links(folder: Path, text: AlignerText) -> list[np.ndarray]:
-    """Return each verse's link probabilities, (T, S) float32."""
-    with _refused():
+    """Return each verse's link probabilities, (T, S) float32, by the aligner and the builtin teachers in the folder."""
+    lemmas = {"source_lemmas": text.source_lemmas, "target_lemmas": text.target_lemmas}
+    with refused():
         aligner = TrainedAligner.load(folder)
-        return _posteriors(aligner, text, _teachers(aligner, folder, text))
+        forms = aligner.teacher_forms(text.source, text.target, **lemmas)
+        teachers = builtin_on_new_text(forms, folder)
+        return aligner.posteriors(text.source, text.target, **lemmas, teachers=teachers)
 
 
 def check_lemmas(folder: Path, files: AlignerFiles) -> None:
@@ -68,46 +72,3 @@ def check_lemmas(folder: Path, files: AlignerFiles) -> None:
             raise InputError(f"{folder}: was trained with {side} lemmas; give --{side}-lemmas of this text too")
         if not trained[side] and path is not None:
             raise InputError(f"{path}: {folder} was trained without {side} lemmas; leave --{side}-lemmas out")
-
-
-def _aligned(
-    folder: Path, text: AlignerText, fixed: dict[int, Links], soft: bool
-) -> tuple[list[dict[Link, float]], list[np.ndarray]]:
-    with _refused():
-        aligner = TrainedAligner.load(folder)
-        teachers = _teachers(aligner, folder, text)
-        links = aligner.links(
-            text.source,
-            text.target,
-            source_lemmas=text.source_lemmas,
-            target_lemmas=text.target_lemmas,
-            teachers=teachers,
-            fixed=fixed,
-        )
-        return links, _posteriors(aligner, text, teachers) if soft else []
-
-
-def _teachers(aligner: TrainedAligner, folder: Path, text: AlignerText) -> list[TeacherLinks]:
-    forms = aligner.teacher_forms(
-        text.source, text.target, source_lemmas=text.source_lemmas, target_lemmas=text.target_lemmas
-    )
-    return builtin_on_new_text(forms, folder)
-
-
-def _posteriors(aligner: TrainedAligner, text: AlignerText, teachers: list[TeacherLinks]) -> list[np.ndarray]:
-    return aligner.posteriors(
-        text.source,
-        text.target,
-        source_lemmas=text.source_lemmas,
-        target_lemmas=text.target_lemmas,
-        teachers=teachers,
-    )
-
-
-@contextmanager
-def _refused() -> Iterator[None]:
-    """Turn what the network's part refuses into bad input."""
-    try:
-        yield
-    except UnusableError as error:
-        raise InputError(str(error)) from error

@@ -77,12 +77,14 @@ def batch_loss(
     maps = network(batch.source, batch.target, given.shown, batch.same, given.told)
     source_real, target_real = batch.source.tokens > 0, batch.target.tokens > 0
     cells = target_real[:, :, None] & source_real[:, None, :]
-    taught = batch.has_gold | (batch.views.shape[1] > 0) | batch.fixed.flatten(1).any(1)
-    weight = taught.float()
-    loss = link_loss(maps.links, given.links, cells & (batch.possible == 0), weight)
+    known, sure = known_cells(batch), torch.maximum(batch.gold, batch.fixed) > 0
+    target_taught, source_taught = (
+        real & (sure.any(axis) | known.all(axis)) for real, axis in ((target_real, 2), (source_real, 1))
+    )
+    loss = link_loss(maps.links, given.links, cells & known)
     for forward, reverse in ((maps.forward, maps.reverse), (maps.first_forward, maps.first_reverse)):
-        loss = loss + 0.5 * map_loss(forward, given.forward, target_real, weight)
-        loss = loss + 0.5 * map_loss(reverse, given.reverse, source_real, weight)
+        loss = loss + 0.5 * map_loss(forward, given.forward, target_taught)
+        loss = loss + 0.5 * map_loss(reverse, given.reverse, source_taught)
     if reconstruction:
         found = reconstruction_loss(network, maps, batch.source.tokens, batch.target.tokens)
         loss = loss + reconstruction * found
@@ -91,35 +93,42 @@ def batch_loss(
     return loss
 
 
+def known_cells(batch: Batch) -> Tensor:
+    """Return (B, T, S) bool, the cells of which it is known whether they are links.
+
+    Where neither a teacher nor an annotator has said anything of a pair, fixed links are all that is known of it.
+    """
+    silent = ~batch.has_gold & (batch.views.shape[1] == 0)
+    return (batch.possible == 0) & (~silent[:, None, None] | (batch.fixed > 0))
+
+
 def _mean_of(views: Tensor, chosen: Tensor) -> Tensor:
     """Return the mean (B, 2, T, S) over the chosen runs (B, M) of views (B, M, 2, T, S)."""
     share = chosen / chosen.sum(1, keepdim=True).clamp(min=1)
     return torch.einsum("bm,bmdts->bdts", share, views)
 
 
-def map_loss(log_shares: Tensor, wanted: Tensor, real: Tensor, weight: Tensor) -> Tensor:
+def map_loss(log_shares: Tensor, wanted: Tensor, taught: Tensor) -> Tensor:
     """Return the mean cross-entropy of the rows of one map.
 
     Args:
         log_shares: (B, Q, 1 + K), column 0 is NULL.
         wanted: (B, Q, K) weights of links, at most 1 in a row's sum; what is missing to 1 is NULL's.
-        real: (B, Q) bool; weight: (B,) of each pair.
+        taught: (B, Q) bool, the rows that count.
     """
     null = (1 - wanted.sum(-1, keepdim=True)).clamp(min=0)
     rows = -(torch.cat([null, wanted], -1) * log_shares).sum(-1)
-    weights = real * weight[:, None]
-    return (rows * weights).sum() / weights.sum().clamp(min=1)
+    return (rows * taught).sum() / taught.sum().clamp(min=1)
 
 
-def link_loss(logits: Tensor, wanted: Tensor, cells: Tensor, weight: Tensor) -> Tensor:
+def link_loss(logits: Tensor, wanted: Tensor, cells: Tensor) -> Tensor:
     """Return the binary cross-entropy of the cells, summed and divided by the number of target words.
 
     Args:
-        logits, wanted: (B, T, S); cells: (B, T, S) bool; weight: (B,) of each pair.
+        logits, wanted: (B, T, S); cells: (B, T, S) bool, those that count.
     """
     losses = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
-    weights = cells * weight[:, None, None]
-    return (losses * weights).sum() / (cells.any(-1) * weight[:, None]).sum().clamp(min=1)
+    return (losses * cells).sum() / cells.any(-1).sum().clamp(min=1)
 
 
 def row_shares(links: Tensor) -> Tensor:

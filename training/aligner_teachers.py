@@ -4,10 +4,10 @@ A statistical aligner is run once on each form of the text (as it is, without ma
 """
 
 import hashlib
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_seq2seq_attn.errors import UnusableError
 from hf_seq2seq_attn.probing import read_links
 from hf_seq2seq_attn.text_files import InputError
 
@@ -16,8 +16,6 @@ from .aligner_forms import TeacherForm
 from .aligner_progress import fraction_bar
 from .statistical_aligner import WORDS_FILE, StatisticalAligner, teacher_links
 from .statistical_links import statistical_links
-
-logger = logging.getLogger(__name__)
 
 EFLOMAL, BUILTIN, NONE = "eflomal", "builtin", "none"
 STATISTICAL = (EFLOMAL, BUILTIN)
@@ -58,6 +56,9 @@ def run_teacher(name: str, forms: Sequence[TeacherForm], folder: Path) -> list[T
     """Return what a statistical aligner says about each form of a text, one of `STATISTICAL`.
 
     What it made is kept in `folder` and read back from there.
+
+    Raises:
+        UnusableError: no pair has words on both sides, or `folder` holds what was made of another text.
     """
     make = _eflomal if name == EFLOMAL else _builtin
     return [make(form, folder / name / form.name) for form in forms]
@@ -91,7 +92,11 @@ def _builtin_aligner(form: TeacherForm, folder: Path) -> StatisticalAligner:
         folder.mkdir(parents=True, exist_ok=True)
         aligner.save(folder)
     # Read back in any case, so that a run that was stopped here goes on with the very same numbers.
-    return StatisticalAligner.load(folder)
+    aligner = StatisticalAligner.load(folder)
+    for known, sentences in ((aligner.words.source_words, form.source), (aligner.words.target_words, form.target)):
+        if known.keys() != {word for words in sentences for word in words}:
+            raise UnusableError(f"{folder}: holds the tables of another text; delete it, or name another folder")
+    return aligner
 
 
 def _restored(form: TeacherForm, aligner: StatisticalAligner) -> TeacherLinks:

@@ -157,6 +157,17 @@ class LeftOut:
             [[words[j] for j in kept] for words, kept in zip(target, self.target, strict=True)],
         )
 
+    def channels(
+        self, source: Sentences, target: Sentences, source_lemmas: Sentences | None, target_lemmas: Sentences | None
+    ) -> list[tuple[list[list[str]], list[list[str]] | None]]:
+        """Return (words, lemmas or None) of the source and of the target, of the words that stay."""
+        lemmas = self.apply(source_lemmas or source, target_lemmas or target)
+        given = (source_lemmas is not None, target_lemmas is not None)
+        return [
+            (words, kept if has else None)
+            for words, kept, has in zip(self.apply(source, target), lemmas, given, strict=True)
+        ]
+
     def restored(self, links: Sequence[LinkWeights]) -> list[LinkWeights]:
         """Return links between the words that stayed with the places that they have in the whole sentences."""
         return [
@@ -166,9 +177,10 @@ class LeftOut:
 
     def reduced(self, links: Sequence[LinkWeights]) -> list[LinkWeights]:
         """Return links of whole sentences with the places among the words that stay; other links are dropped."""
-        return [self._reduced_pair(place, weights) for place, weights in enumerate(links)]
+        return [self.reduced_pair(place, weights) for place, weights in enumerate(links)]
 
-    def _reduced_pair(self, place: int, weights: LinkWeights) -> LinkWeights:
+    def reduced_pair(self, place: int, weights: LinkWeights) -> LinkWeights:
+        """Return the links of one pair with the places among the words that stay; see `reduced`."""
         left = {i: new for new, i in enumerate(self.source[place])}
         right = {j: new for new, j in enumerate(self.target[place])}
         return {(left[i], right[j]): weight for (i, j), weight in weights.items() if i in left and j in right}

@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 
 from hf_seq2seq_attn.errors import UnusableError
-from hf_seq2seq_attn.probing import Gold
+from hf_seq2seq_attn.probing import Gold, Links
 
 from .aligner_batches import PairedText, SideText
 from .aligner_data import AlignerData, LinkWeights, Sentences
 from .aligner_links import mixed, tuned_threshold
 from .aligner_losses import batch_loss
-from .aligner_model import ATTENTIONS, AlignerNetwork, NetworkSize
+from .aligner_model import AlignerNetwork, NetworkSize
+from .aligner_settings import AlignerSettings
 from .aligner_state import AlignerState
-from .aligner_text import FeatureIndex, LeftOut, stripped
+from .aligner_text import FeatureIndex, stripped
 from .trained_aligner import MEASURES, LinkRule, TextKind, TrainedAligner, known_pairs, measured
 
 FEWEST_BATCHES = 20
@@ -32,90 +33,8 @@ SMALLER_BATCHES = 6
 """Batches of the stage by hand are so many times smaller: there are few pairs, and many steps are better."""
 TEXT_SHARE = 0.9
 """Of the time, for the stage that goes over all of the text, if another over the hand-aligned pairs follows."""
-THRESHOLDS = ("threshold", "letters_threshold", "gold_threshold", "letters_gold_threshold")
 WARM_UP = 100
 """Steps in which the learning rate rises."""
-
-
-@dataclasses.dataclass(frozen=True)
-class AlignerSettings:
-    """Choices of network and training; the defaults are meant to serve every bitext.
-
-    Attributes:
-        width, layers, attention, grid_width, dropout, form_dropout: see `NetworkSize`.
-        most_features: rows of each table of whole forms or n-grams, the most frequent ones.
-        learning_rate: the highest; it rises for 100 steps and falls along a half cosine.
-        cells: of the grid (target words x source words) in a batch, in texts that fill 20 of them.
-        epochs: passes over the text, if no time is given.
-        gold_share: share of the pairs of an epoch that are hand-aligned ones, repeated as often as needed; it does not
-            matter where more than that are hand-aligned.
-        gold_epochs, gold_steps, gold_learning_rate: after that, passes over the hand-aligned pairs alone, at most so
-            many steps; there what the annotators do differently from the teacher is learnt.
-        blind: share of the pairs in which the network does not see what the teacher says.
-        reconstruction: weight of predicting each word from those that it is aligned with.
-        agreement: weight of the difference between the two directions.
-        threshold: probability above which a cell is a link, if no pair is hand-aligned; letters_threshold: of texts
-            whose tokens are letters or sounds.
-        gold_threshold, letters_gold_threshold: the same if some pairs are hand-aligned, up to `fewest`.
-        teacher_weight: the teacher's own share in that probability, if no pair is hand-aligned and the network has seen
-            some of its several runs; what there is of a single run counts half.
-        held_out: share of the hand-aligned pairs, at most 300, that choose how links are read off instead of training
-            the network, if there are `fewest` or more.
-    """
-
-    width: int = 128
-    layers: int = 2
-    attention: str = "dot"
-    grid_width: int = 16
-    dropout: float = 0.2
-    form_dropout: float = 0.1
-    most_features: int = 30_000
-    learning_rate: float = 3e-3
-    cells: int = 30_000
-    epochs: int = 6
-    gold_share: float = 0.25
-    gold_epochs: int = 40
-    gold_steps: int = 1500
-    gold_learning_rate: float = 7e-4
-    blind: float = 0.25
-    reconstruction: float = 0.0
-    agreement: float = 0.0
-    threshold: float = 0.22
-    letters_threshold: float = 0.15
-    gold_threshold: float = 0.4
-    letters_gold_threshold: float = 0.45
-    teacher_weight: float = 0.0
-    held_out: float = 0.15
-    fewest: int = 500
-
-    def __post_init__(self) -> None:
-        for name in (
-            "width",
-            "layers",
-            "grid_width",
-            "most_features",
-            "cells",
-            "epochs",
-            "fewest",
-            "gold_epochs",
-            "gold_steps",
-        ):
-            if getattr(self, name) < 1:
-                raise UnusableError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("dropout", "form_dropout", "gold_share", "held_out"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UnusableError(f"{name} is {getattr(self, name)}; it must be at least 0 and below 1")
-        for name in (*THRESHOLDS, "blind", "teacher_weight"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UnusableError(f"{name} is {getattr(self, name)}; it must be from 0 to 1")
-        for name in ("reconstruction", "agreement"):
-            if not getattr(self, name) >= 0:
-                raise UnusableError(f"{name} is {getattr(self, name)}; it must be at least 0")
-        for name in ("learning_rate", "gold_learning_rate"):
-            if not getattr(self, name) > 0:
-                raise UnusableError(f"{name} is {getattr(self, name)}; it must be above 0")
-        if self.attention not in ATTENTIONS:
-            raise UnusableError(f"attention is {self.attention!r}; allowed are {', '.join(ATTENTIONS)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,10 +109,16 @@ class _Fit:
         self.indices = [
             FeatureIndex.build(words, lemmas, most=settings.most_features) for words, lemmas in self._sides()
         ]
-        if not any(data.source) or not any(data.target):
-            raise UnusableError("source and target have no words; there is nothing to train on")
         self.held_out = self._draw_held_out()
         self.text = self._text()
+        if not len(self.text.places):
+            raise UnusableError(
+                "source and target have no words that can be linked in any pair; there is nothing to train on"
+            )
+        if not len(self._epoch(np.random.default_rng(seed))):
+            raise UnusableError(
+                "gold is only of pairs without words that can be linked; there is nothing to learn from"
+            )
         cells = int(self.text.lengths.prod(1).sum())
         self.cells = max(1, min(settings.cells, cells // FEWEST_BATCHES))
         self.state = AlignerState.start(self._network, settings, seed, resume_dir, data)
@@ -230,10 +155,7 @@ class _Fit:
 
     def _sides(self) -> list[tuple[Sentences, Sentences | None]]:
         data = self.data
-        words = self.left_out.apply(data.source, data.target)
-        lemmas = self.left_out.apply(data.source_lemmas or data.source, data.target_lemmas or data.target)
-        given = (data.source_lemmas is not None, data.target_lemmas is not None)
-        return [(side, lemma if has else None) for side, lemma, has in zip(words, lemmas, given, strict=True)]
+        return [*self.left_out.channels(data.source, data.target, data.source_lemmas, data.target_lemmas)]
 
     def _draw_held_out(self) -> list[int]:
         gold = sorted(self.data.gold)
@@ -257,23 +179,19 @@ class _Fit:
             for each in data.teachers
         ]
         pairs = len(data.source)
-        gold = {place: self._reduced(place, gold) for place, gold in data.gold.items() if place not in self.held_out}
+        gold = {
+            place: Gold(self._reduced(place, gold.sure), self._reduced(place, gold.possible))
+            for place, gold in data.gold.items()
+            if place not in self.held_out
+        }
         for number, (source, target) in enumerate(zip(*extra, strict=True)):
             links = frozenset((i, j) for i in range(len(source)) for j in range(len(target)))
             gold[pairs + number] = Gold(links, links)
-        fixed = {
-            place: self._reduced(place, Gold(links, links)).sure
-            for place, links in data.fixed.items()
-            if place not in gold
-        }
+        fixed = {place: self._reduced(place, links) for place, links in data.fixed.items() if place not in gold}
         return PairedText(sides[0], sides[1], views, gold, fixed, known_pairs(self._lexicon(), shared))
 
-    def _reduced(self, place: int, gold: Gold) -> Gold:
-        kept = LeftOut([self.left_out.source[place]], [self.left_out.target[place]])
-        sure, possible = (
-            frozenset(kept.reduced([dict.fromkeys(links, 1.0)])[0]) for links in (gold.sure, gold.possible)
-        )
-        return Gold(sure, possible)
+    def _reduced(self, place: int, links: Links) -> Links:
+        return frozenset(self.left_out.reduced_pair(place, dict.fromkeys(links, 1.0)))
 
     def _lexicon(self) -> list[tuple[str, str]]:
         return [(stripped(one), stripped(other)) for one, other in self.data.lexicon]
@@ -357,16 +275,17 @@ class _Fit:
 
     def _default_rule(self) -> LinkRule:
         """Return the rule that is used where there are too few hand-made links to choose one."""
-        settings = self.settings
+        settings, runs = self.settings, len(self.data.teachers)
         if self.kind.letters:
             # Mostly one to one: both directions must agree. What the teacher gets wrong here it gets wrong each time.
             threshold = settings.letters_gold_threshold if self.data.gold else settings.letters_threshold
             return LinkRule("harmonic", False, 0.0, threshold)
         if self.data.gold:
-            return LinkRule("links", True, 0.0, settings.gold_threshold)
+            # A network that was taught by hand alone cannot read what the builtin teacher says of a text to come.
+            return LinkRule("links", runs > 0, 0.0, settings.gold_threshold)
         # A single run is what the network has learnt to foretell, never seen: its say is added at the end.
-        several = len(self.data.teachers) > 1
-        return LinkRule("mean", several, settings.teacher_weight if several else 0.5, settings.threshold)
+        weight = (0.0, 0.5, settings.teacher_weight)[min(runs, 2)]
+        return LinkRule("mean", runs > 1, weight, settings.threshold)
 
     def _tuned(self) -> LinkRule:
         """Return the rule that is best on the hand-aligned pairs held out."""
@@ -391,7 +310,7 @@ class _Fit:
     def _wanted(self, places: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         grid = np.zeros(shape, dtype=bool)
         for row, place in enumerate(places.tolist()):
-            for i, j in self._reduced(place, self.data.gold[place]).sure:
+            for i, j in self._reduced(place, self.data.gold[place].sure):
                 grid[row, j, i] = True
         return grid
 

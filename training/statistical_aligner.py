@@ -13,6 +13,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file, save_file
 
-from hf_seq2seq_attn.probing import Link, Links, write_atomically
+from hf_seq2seq_attn.errors import UnusableError
+from hf_seq2seq_attn.probing import Link, Links, write_atomically, write_bytes_atomically
 
 from .aligner_data import TeacherLinks
 from .jump_chain import ChainExpectations, chain_expectations, first_jumps, new_jumps
@@ -105,12 +107,13 @@ class StatisticalAligner:
         over.
 
         Raises:
-            ValueError: not as many source as target sentences, or no pair with words on both sides.
+            ValueError: not as many source as target sentences.
+            UnusableError: no pair with words on both sides.
         """
         settings = settings or HmmSettings()
         words = WordPairs.of(sources, targets)
         if not len(words.codes):
-            raise ValueError("there is no sentence pair with words on both sides to learn from")
+            raise UnusableError("there is no sentence pair with words on both sides to learn from")
         aligner = cls(
             settings,
             words,
@@ -164,7 +167,7 @@ class StatisticalAligner:
         for name, direction in (("forward", self.forward), ("reverse", self.reverse)):
             tables |= {f"{name}.{part}": getattr(direction, part) for part in ("pairs", "nulls", "jumps")}
             record[name] = {"null": direction.null}
-        save_file(tables, folder / TABLES_FILE)
+        write_bytes_atomically(folder / TABLES_FILE, partial(save_file, tables))
         write_atomically(folder / WORDS_FILE, [json.dumps(record, ensure_ascii=False) + "\n"])
 
     @classmethod
@@ -245,22 +248,6 @@ def directed_links(posteriors: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple
         forward.append(frozenset((i, j) for j, i in _best(by_target)))
         reverse.append(frozenset(_best(by_source.T)))
     return forward, reverse
-
-
-def builtin_teacher(
-    source: Sequence[Sequence[str]],
-    target: Sequence[Sequence[str]],
-    settings: HmmSettings | None = None,
-    progress: Progress = lambda done, total: None,
-) -> TeacherLinks:
-    """Train on a text and return its link probabilities in both directions, those under 0.01 left out.
-
-    Words are compared as they are given: lower-case or shorten them before. A text without words on both sides of any
-    pair has no links.
-    """
-    if not any(s and t for s, t in zip(source, target, strict=True)):
-        return TeacherLinks([{} for _ in source], [{} for _ in source])
-    return teacher_links(StatisticalAligner.fit(source, target, settings, progress).posteriors(source, target))
 
 
 def teacher_links(posteriors: Sequence[tuple[np.ndarray, np.ndarray]]) -> TeacherLinks:

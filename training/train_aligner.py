@@ -5,13 +5,11 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hf_seq2seq_attn.errors import UnusableError
-from hf_seq2seq_attn.probing import Gold, Link, Links, iterate_pairs, write_pairs
+from hf_seq2seq_attn.probing import Gold, Link, Links, iterate_pairs, refused, write_pairs
 from hf_seq2seq_attn.text_files import InputError
 
 from .aligner_card import write_aligner_card
@@ -31,7 +29,7 @@ from .aligner_fits import fit_seeds
 from .aligner_folder import FORMAT, AlignerFolder, open_folder
 from .aligner_forms import TeacherForm, teacher_forms
 from .aligner_output import aligned_pairs, check_format, write_alignment
-from .aligner_settings import parse_settings
+from .aligner_settings import AlignerSettings, parse_settings
 from .aligner_teachers import (
     BUILTIN,
     STATISTICAL,
@@ -41,7 +39,6 @@ from .aligner_teachers import (
     run_teacher,
     teacher_identity,
 )
-from .aligner_training import AlignerSettings
 from .run_record import hardware, versions
 from .suggested_lines import print_suggestions, write_suggestions
 from .trained_aligner import TrainedAligner
@@ -116,7 +113,7 @@ def train_aligner(request: AlignerRequest) -> dict[str, Any]:
     format_name = check_format(request.links, request.format_name)
     known = _read(request)
     folder = open_folder(request.output, _identity(request, known), overwrite=request.overwrite)
-    with _refused():
+    with refused():
         record = folder.record or _train(request, known, folder, started)
         if request.links is not None:
             write_alignment(_kept_links(folder.path, known.text), request.links, format_name)
@@ -256,12 +253,3 @@ def _kept_links(folder: Path, text: AlignerText) -> Iterator[Any]:
     # The file has a line for each line of the text; those of merged lines are blank.
     places = [verse.line - 1 for verse in text.verses]
     return aligned_pairs(text, [links[place] for place in places])
-
-
-@contextmanager
-def _refused() -> Iterator[None]:
-    """Turn what the network's part refuses into bad input."""
-    try:
-        yield
-    except UnusableError as error:
-        raise InputError(str(error)) from error

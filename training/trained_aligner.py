@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hf_seq2seq_attn.errors import UnusableError
-from hf_seq2seq_attn.probing import Link, Links, write_atomically
+from hf_seq2seq_attn.probing import Link, Links, write_atomically, write_bytes_atomically
 from hf_seq2seq_attn.text_files import InputError
 
 from .aligner_batches import Batch, PairedText, SideText
@@ -187,11 +188,7 @@ class TrainedAligner:
         folder.mkdir(parents=True, exist_ok=True)
         for number, network in enumerate(self.networks):
             tensors = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
-            path = folder / _weights(number)
-            part = path.with_suffix(".part")
-            save_file(tensors, part)
-            part.chmod(0o644)
-            part.replace(path)
+            write_bytes_atomically(folder / _weights(number), partial(save_file, tensors))
         record = {
             "size": dataclasses.asdict(self.networks[0].size),
             "rules": [dataclasses.asdict(rule) for rule in self.rules],
@@ -199,7 +196,7 @@ class TrainedAligner:
             "lexicon": self.lexicon,
             **self._vocabulary(),
         }
-        write_atomically(folder / NETWORK_FILE, json.dumps(record, ensure_ascii=False))
+        write_atomically(folder / NETWORK_FILE, [json.dumps(record, ensure_ascii=False) + "\n"])
 
     @classmethod
     def load(cls, folder: Path) -> "TrainedAligner":
@@ -243,13 +240,14 @@ class TrainedAligner:
         teachers: Sequence[TeacherLinks],
         left_out: LeftOut,
     ) -> PairedText:
-        words = left_out.apply(source, target)
-        lemmas = left_out.apply(source_lemmas or source, target_lemmas or target)
         shared: dict[str, int] = {}
-        source_side = SideText.of(self.source_index, words[0], None if source_lemmas is None else lemmas[0], shared)
-        target_side = SideText.of(self.target_index, words[1], None if target_lemmas is None else lemmas[1], shared)
+        channels = left_out.channels(source, target, source_lemmas, target_lemmas)
+        sides = [
+            SideText.of(index, words, lemmas, shared)
+            for index, (words, lemmas) in zip((self.source_index, self.target_index), channels, strict=True)
+        ]
         views = [(left_out.reduced(each.forward), left_out.reduced(each.reverse)) for each in teachers]
-        return PairedText(source_side, target_side, views, lexicon=known_pairs(self.lexicon, shared))
+        return PairedText(sides[0], sides[1], views, lexicon=known_pairs(self.lexicon, shared))
 
 
 @torch.no_grad()

@@ -50,6 +50,15 @@ def test_ranges_are_merged_and_written_back_blank(verses: AlignerFiles) -> None:
     assert text.place(1) == f"{verses.source}:2 (MAT 1:2)"
 
 
+def test_the_same_words_on_other_lines_are_another_text(write: Write) -> None:
+    lines = (("a b", "<range>", "c"), ("a b", "c", "<range>"), ("a b", "c"))
+    digests = [
+        read_text(AlignerFiles(write(f"source{n}", *each), write(f"target{n}", *each))).digest
+        for n, each in enumerate(lines)
+    ]
+    assert len(set(digests)) == 3
+
+
 def test_a_range_on_one_side_takes_the_other_sides_words_upward(write: Write) -> None:
     text = read_text(AlignerFiles(write("source", "a", "b c"), write("target", "A B C", "<range>")))
     assert text.source == [["a", "b", "c"]]

@@ -11,6 +11,7 @@ from hf_seq2seq_attn.training.aligner_batches import Batch, PairedText, SideText
 from hf_seq2seq_attn.training.aligner_losses import (
     batch_loss,
     disagreement,
+    known_cells,
     lesson,
     link_loss,
     map_loss,
@@ -147,21 +148,20 @@ def test_losses_equal_sums_written_out() -> None:
     torch.manual_seed(2)
     log_shares = torch.log_softmax(torch.randn(2, 3, 5), -1)
     wanted = torch.rand(2, 3, 4) / 8
-    real = torch.tensor([[True, True, False], [True, True, True]])
-    weight = torch.tensor([1.0, 0.5])
+    taught = torch.tensor([[True, True, False], [True, True, True]])
     total, norm = 0.0, 0.0
     for b in range(2):
         for row in range(3):
-            if real[b, row]:
+            if taught[b, row]:
                 null = 1 - float(wanted[b, row].sum())
                 terms = [null * float(log_shares[b, row, 0])]
                 terms += [float(wanted[b, row, k] * log_shares[b, row, k + 1]) for k in range(4)]
-                total -= float(weight[b]) * sum(terms)
-                norm += float(weight[b])
-    assert float(map_loss(log_shares, wanted, real, weight)) == pytest.approx(total / norm, rel=1e-5)
+                total -= sum(terms)
+                norm += 1
+    assert float(map_loss(log_shares, wanted, taught)) == pytest.approx(total / norm, rel=1e-5)
     assert row_shares(torch.tensor([[1.0, 1, 0], [0, 0, 0]])).tolist() == [[0.5, 0.5, 0], [0, 0, 0]]
     logits = torch.tensor([[[2.0, -1.0]]])
-    loss = link_loss(logits, torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[True, False]]]), torch.ones(1))
+    loss = link_loss(logits, torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[True, False]]]))
     assert float(loss) == pytest.approx(float(torch.log1p(torch.exp(torch.tensor(-2.0)))))
 
 
@@ -181,13 +181,95 @@ def test_the_loss_falls_on_a_batch_that_is_repeated(extra: dict[str, float]) -> 
     assert losses[-1] < 0.7 * losses[0]
 
 
-def test_reconstruction_is_worse_where_the_maps_point_astray() -> None:
+def test_training_for_agreement_brings_the_directions_together() -> None:
+    gaps = []
+    for agreement in (0.0, 2.0):
+        made, batch = network(), paired().batch(np.array([0, 1, 3]))
+        optimizer = torch.optim.SGD(made.parameters(), 0.1)
+        for _ in range(25):
+            torch.manual_seed(5)
+            loss = batch_loss(made.train(), batch, blind=0.5, reconstruction=0.0, agreement=agreement)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        with torch.no_grad():
+            maps = made.eval()(batch.source, batch.target)
+        cells = (batch.target.tokens > 0)[:, :, None] & (batch.source.tokens > 0)[:, None, :]
+        gaps.append(float(disagreement(maps, cells)))
+    assert gaps[1] < 0.8 * gaps[0]
+
+
+def test_of_pairs_with_nothing_but_fixed_links_only_those_are_learnt() -> None:
+    made, text = network(), paired(views=[])
+    batch = text.batch(np.array([0, 1]))
+    assert known_cells(batch).nonzero().tolist() == [[0, 1, 1]]
+    with torch.no_grad():
+        maps = made(batch.source, batch.target, batch.views.new_zeros(2, 2, 4, 3), batch.same, torch.zeros(2))
+        found = float(batch_loss(made, batch, blind=0.0, reconstruction=0.0, agreement=0.0))
+    wanted = torch.nn.functional.softplus(-maps.links[0, 1, 1])
+    for shares in (maps.forward, maps.reverse, maps.first_forward, maps.first_reverse):
+        wanted = wanted - 0.5 * shares[0, 1, 2]
+    assert found == pytest.approx(float(wanted), rel=1e-5)
+    assert known_cells(paired().batch(np.array([0, 1]))).all(), "a teacher says of all other cells that they are none"
+
+
+def test_nothing_is_learnt_from_a_word_whose_links_are_all_unsure() -> None:
+    made, batch = network(), paired().batch(np.array([3]))
+    with torch.no_grad():
+        maps = made(batch.source, batch.target, torch.zeros_like(batch.views[:, 0]), batch.same, torch.zeros(1))
+        found = float(batch_loss(made, batch, blind=1.0, reconstruction=0.0, agreement=0.0))
+    sure, unsure = batch.gold[0], batch.possible[0] > 0
+    cells = torch.nn.functional.binary_cross_entropy_with_logits(maps.links[0], sure, reduction="none")
+    wanted = float(cells[~unsure].sum()) / 3
+    for shares, links in (
+        (maps.forward, sure),
+        (maps.reverse, sure.T),
+        (maps.first_forward, sure),
+        (maps.first_reverse, sure.T),
+    ):
+        wanted += 0.5 * _surprise(shares[0], links, skipped=1)
+    assert found == pytest.approx(wanted, rel=1e-5)
+
+
+def _surprise(shares: torch.Tensor, links: torch.Tensor, skipped: int) -> float:
+    """Return the mean surprise at each row's one partner, or at NULL, but for the row `skipped`."""
+    rows = [row for row in range(len(links)) if row != skipped]
+    places = [int(links[row].argmax()) + 1 if links[row].any() else 0 for row in rows]
+    return -sum(float(shares[row, place]) for row, place in zip(rows, places, strict=True)) / len(rows)
+
+
+def test_reconstruction_equals_the_bound_written_out() -> None:
+    made, batch = network(), paired().batch(np.array([1, 3]))
+    source, target = batch.source.tokens, batch.target.tokens
+    with torch.no_grad():
+        maps = made(batch.source, batch.target)
+        found = float(reconstruction_loss(made, maps, source, target))
+        wanted = _bound(made.emission(maps.source_states), maps.target_types, maps.forward, source, target)
+        wanted += _bound(made.reverse_emission(maps.target_states), maps.source_types, maps.reverse, target, source)
+    assert found == pytest.approx(wanted, rel=1e-5)
+
+
+def _bound(
+    states: torch.Tensor, types: torch.Tensor, log_shares: torch.Tensor, given: torch.Tensor, predicted: torch.Tensor
+) -> float:
+    """Return the mean over the predicted words of -sum_s A (log p(word | s) - log A), NULL a unigram model."""
+    real = [(b, t) for b in range(len(predicted)) for t in range(predicted.shape[1]) if predicted[b, t]]
+    total = 0.0
+    for b, t in real:
+        word = int(predicted[b, t])
+        terms = [(float(log_shares[b, t, 0]), np.log(float((predicted == word).sum()) / len(real)) - 2)]
+        for s in range(given.shape[1]):
+            if given[b, s]:
+                scores = types @ states[b, s] / states.shape[-1] ** 0.5
+                terms.append((float(log_shares[b, t, s + 1]), float(torch.log_softmax(scores, 0)[word - 1])))
+        total -= sum(np.exp(share) * (found - share) for share, found in terms)
+    return total / len(real)
+
+
+def test_directions_that_say_the_same_do_not_disagree() -> None:
     made, batch = network(), paired().batch(np.array([3]))
     with torch.no_grad():
         maps = made(batch.source, batch.target)
-        found = float(reconstruction_loss(made, maps, batch.source.tokens, batch.target.tokens))
-        nowhere = maps._replace(forward=torch.full_like(maps.forward, -1e4).index_fill_(2, torch.tensor(0), 0.0))
-        assert float(reconstruction_loss(made, nowhere, batch.source.tokens, batch.target.tokens)) != found
         cells = torch.ones(1, 3, 5, dtype=torch.bool)
         assert float(disagreement(maps, cells)) > 0
         same = maps._replace(reverse=torch.log(torch.cat([torch.ones(1, 5, 1), maps.forward[..., 1:].exp().mT], -1)))

@@ -1,6 +1,7 @@
 """Words as features, words left out, and the forms that a teacher is run on."""
 
 import numpy as np
+import pytest
 
 from hf_seq2seq_attn.training.aligner_forms import first_of_doubles, teacher_forms
 from hf_seq2seq_attn.training.aligner_text import (
@@ -111,6 +112,15 @@ def test_of_a_double_letter_the_first_takes_the_link() -> None:
     two_sounds = {(1, 1): 1.0, (2, 2): 1.0}
     assert first_of_doubles(two_sounds, list("moos"), list("mUV")) == two_sounds, "each has a sound of its own"
     assert first_of_doubles({(1, 1): 1.0}, list("ab"), list("tt")) == {(1, 0): 1.0}, "and so on the other side"
+
+
+def test_the_letter_that_takes_two_letters_links_still_gives_away_one_whole_at_most() -> None:
+    form = teacher_forms([list("miss")], [list("mIs")])[0]
+    restored = form.restored([{(2, 2): 0.3, (3, 2): 0.6}], [{(2, 2): 0.3, (2, 1): 0.2, (3, 2): 0.9, (0, 0): 0.7}])
+    assert restored.forward == [{(2, 2): pytest.approx(0.9)}]
+    assert restored.reverse == [
+        {(2, 2): pytest.approx(1 / 1.2), (2, 1): pytest.approx(0.2 / 1.2), (0, 0): pytest.approx(0.7)}
+    ]
 
 
 def test_only_texts_of_letters_have_doubles_moved() -> None:

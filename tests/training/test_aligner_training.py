@@ -186,12 +186,39 @@ def test_progress_rises_to_the_end() -> None:
 
 def test_lexicon_and_lemmas_are_taken() -> None:
     data, true = corpus()
-    lemmas = [[word[:2] for word in words] for words in data.source]
-    known = dataclasses.replace(data, source_lemmas=lemmas, lexicon=[("new word", "neu")])
-    aligner = fit_aligner(known, dataclasses.replace(SMALL, epochs=1))
-    links = aligner.links([["w1", "word"]], [["z1", "neu"]], source_lemmas=[["w1", "wo"]])
-    assert len(links) == 1
-    assert error(aligner, known, true, teachers=data.teachers, source_lemmas=lemmas) < 0.9
+    lemmas = [[word.upper() for word in words] for words in data.source]
+    known = dataclasses.replace(data, source_lemmas=lemmas, lexicon=[("new word", "neu"), ("w1", "z2")])
+    aligner = fit_aligner(known, dataclasses.replace(SMALL, epochs=3))
+    assert error(aligner, known, true, teachers=data.teachers, source_lemmas=lemmas) < 0.2
+    assert "m:W1" in aligner.source_index.forms and "m:Z1" not in aligner.target_index.forms
+    text = [["x", "w1", "y"]], [["v", "u", "z2"]]
+    listed = aligner.posteriors(*text)
+    aligner.lexicon.clear()
+    assert listed[0][2, 1] > aligner.posteriors(*text)[0][2, 1], "the network sees which words the lexicon joins"
+
+
+def test_words_are_learnt_from_the_text_alone() -> None:
+    data, true = corpus()
+    alone = dataclasses.replace(data, teachers=())
+    aligner = fit_aligner(alone, dataclasses.replace(SMALL, reconstruction=1.0), seed=1)
+    assert error(aligner, alone, true) < 0.3
+    assert [(rule.shows_teacher, rule.teacher_weight) for rule in aligner.rules] == [(False, 0.0)]
+
+
+def test_an_aligner_that_never_had_a_teacher_heeds_none_on_new_text() -> None:
+    data, true = corpus()
+    gold = {place: Gold(true[place], true[place]) for place in range(PAIRS)}
+    taught = dataclasses.replace(data, teachers=(), gold=gold)
+    aligner = fit_aligner(taught, dataclasses.replace(SMALL, epochs=1, gold_epochs=1))
+    alone = aligner.links(data.source, data.target)
+    assert aligner.links(data.source, data.target, teachers=data.teachers) == alone
+
+
+def test_gold_without_a_word_that_can_be_linked_teaches_nothing() -> None:
+    source, target = [["one", "two"], ["three"], ["three"] * 3], [["ein", "zwei"], ["--"], ["drei"]]
+    gold = {1: Gold(frozenset({(0, 0)}), frozenset({(0, 0)}))}
+    with pytest.raises(UnusableError, match="gold is only of pairs without words that can be linked"):
+        fit_aligner(AlignerData(source, target, gold=gold), SMALL, minutes=0.01)
 
 
 def test_data_that_do_not_fit_are_refused_by_name() -> None:

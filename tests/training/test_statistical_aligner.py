@@ -1,15 +1,18 @@
 import itertools
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from hf_seq2seq_attn.errors import UnusableError
 from hf_seq2seq_attn.training.jump_chain import chain_expectations, first_jumps
 from hf_seq2seq_attn.training.statistical_aligner import (
+    TABLES_FILE,
     HmmSettings,
     StatisticalAligner,
-    builtin_teacher,
     directed_links,
+    teacher_links,
 )
 from hf_seq2seq_attn.training.word_pairs import WordPairs
 
@@ -173,6 +176,7 @@ def test_links_do_not_depend_on_the_batch_that_a_pair_falls_into(monkeypatch: py
 def test_a_saved_aligner_gives_the_same_posteriors(tmp_path: Path) -> None:
     aligner = StatisticalAligner.fit(*TEXT)
     aligner.save(tmp_path)
+    assert os.stat(tmp_path / TABLES_FILE).st_mode & 0o044, "others may read it as they may the words"
     again = StatisticalAligner.load(tmp_path)
     for one, other in zip(aligner.posteriors(*TEXT), again.posteriors(*TEXT), strict=True):
         np.testing.assert_array_equal(one[0], other[0])
@@ -181,13 +185,14 @@ def test_a_saved_aligner_gives_the_same_posteriors(tmp_path: Path) -> None:
 
 
 def test_a_teacher_gives_a_mapping_for_every_pair_and_nothing_for_blank_ones() -> None:
-    teacher = builtin_teacher(*TEXT, PLAIN)
+    teacher = teacher_links(StatisticalAligner.fit(*TEXT, PLAIN).posteriors(*TEXT))
     assert len(teacher.forward) == len(teacher.reverse) == 6
     assert teacher.forward[3] == {} and teacher.forward[0]
     for weights in teacher.forward:
         for j in {j for _, j in weights}:
             assert sum(weight for (_, other), weight in weights.items() if other == j) <= 1.001
-    assert builtin_teacher([[], ["a"]], [["x"], []]).forward == [{}, {}]
+    with pytest.raises(UnusableError, match="no sentence pair with words on both sides"):
+        StatisticalAligner.fit([[], ["a"]], [["x"], []])
 
 
 def test_a_link_needs_more_than_null_has() -> None:

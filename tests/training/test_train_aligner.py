@@ -160,6 +160,15 @@ def test_the_same_command_again_trains_nothing_and_gives_the_same_links(files: P
     assert (files / "one.jsonl").read_text() == (files / "two.jsonl").read_text()
 
 
+def test_kept_links_are_not_written_to_other_lines(files: Path) -> None:
+    train(files)
+    for name in ("source", "target"):
+        lines = (files / name).read_text().splitlines()
+        (files / name).write_text("".join(line + "\n" for line in [*lines[:7], lines[8], "<range>", *lines[9:]]))
+    result = run(files, "-o", files / "DIR", "--teacher", "builtin", "--links", files / "out.align")
+    assert "it differs in: text" in str(result.exception)
+
+
 def test_a_stopped_run_goes_on_and_comes_to_the_same_folder(files: Path, stand_in: type[StandIn]) -> None:
     train(files, "--links", files / "whole.prob", "--seeds", "1,2", "--minutes", "3")
     shares = {minutes for _, minutes in stand_in.calls}
@@ -189,8 +198,8 @@ def test_gold_and_fixed_links_reach_the_network_and_fixed_ones_come_out(files: P
 
 def test_new_text_is_aligned_by_the_folder(files: Path) -> None:
     train(files)
-    source = write(files, "new", "w1x w2x", "", "<range>", "w3x never")
-    target = write(files, "new-target", "v2X v1X", "", "", "v3X")
+    write(files, "new", "w1x w2x", "", "<range>", "w3x never")
+    write(files, "new-target", "v2X v1X", "", "", "v3X")
     fixed = write(files, "new-fixed", "", "", "", "1-0")
     result = run(
         files, files / "new-target", "-o", files / "new.jsonl", "--soft", files / "new.npz", "--fixed-links", fixed,
@@ -202,8 +211,10 @@ def test_new_text_is_aligned_by_the_folder(files: Path) -> None:
     assert {tuple(link[:2]) for link in rows[0]["links"]} == {(0, 1), (1, 0)}
     assert rows[1]["links"] == rows[2]["links"] == []
     assert [1, 0, 1.0] in rows[3]["links"]
-    assert [matrix.shape for matrix in iterate_matrices(files / "new.npz")] == [(2, 2), (0, 0), (0, 0), (1, 2)]
-    assert source.exists() and target.exists()
+    matrices = list(iterate_matrices(files / "new.npz"))
+    assert [matrix.shape for matrix in matrices] == [(2, 2), (0, 0), (0, 0), (1, 2)]
+    for matrix, row in zip(matrices, rows, strict=True):
+        assert {(int(i), int(j)) for j, i in np.argwhere(matrix > 0.5)} == {tuple(link[:2]) for link in row["links"]}
 
 
 def test_options_that_do_not_apply_are_refused(files: Path) -> None:
@@ -212,6 +223,9 @@ def test_options_that_do_not_apply_are_refused(files: Path) -> None:
     refused = run(files, files / "target", "--layer", "2", "--combine", "mean", **arguments)
     assert isinstance(refused.exception, InputError)
     assert "leave out --layer, --combine" in str(refused.exception)
+    for option in (("--pre-split",), ("--processes", "1"), ("--reverse-model", "other"), ("--heads", "auto")):
+        refused = run(files, files / "target", *option, **arguments)
+        assert f"is an aligner, no translation model; leave out {option[0]}" in str(refused.exception)
     refused = run(files, files / "target", "--source-lemmas", files / "source", **arguments)
     assert "was trained without source lemmas" in str(refused.exception)
     refused = run(files, files / "target", "--ids", files / "source", source="none", target="source", command="align")
