@@ -204,18 +204,17 @@ def fused_is_faster(queries: Tensor, keys: Tensor, training: bool) -> bool:
 
     It does everywhere but on a CPU where a gradient is wanted and the sequences are short, since there its backward
     pass is slow. Forward and backward of the fused kernel took, against the formula as it stands here (torch 2.13, one
-    thread of an AMD EPYC with AVX512_BF16, padding mask):
+    thread of an AMD EPYC with AVX512_BF16, padding mask; `benchmarks/speed/choices.py`, speed_choices.json):
 
-        T x S     bfloat16, W 32 / 64     float32, W 16 / 32 / 64
-        20 x 20        8.6 / 6.8               1.3 / 1.2-1.3 / 0.8
-        32 x 32                                0.9 / 0.9 / 0.7
-        64 x 64              2.5               0.5 / 0.8 / 0.7
-        128 x 128            2.8                          0.8
-        192 x 192            1.8
-        256 x 256            1.0-1.1                      0.6
-        512 x 512            0.6                          0.6
+        T = S     bfloat16, W 32 / 64     float32, W 32 / 64
+        20             8.6 / 6.6             1.9 / 1.4
+        64             3.6 / 2.9             1.1 / 1.1
+        128                  2.1                   1.0
+        192                  1.0                   0.9
+        256                  0.9                   0.9
+        512                  0.6                   0.6
 
-    In float16 it is 0.6 to 0.9 everywhere. Both give the same function; `attn_implementation="eager"` or asking for
+    In float16 it is 0.6 to 0.8 everywhere. Both give the same function; `attn_implementation="eager"` or asking for
     the weights always takes the formula.
     """
     if torch.compiler.is_compiling():
@@ -225,9 +224,8 @@ def fused_is_faster(queries: Tensor, keys: Tensor, training: bool) -> bool:
     if not queries.is_cpu or not (training or (torch.is_grad_enabled() and queries.requires_grad)):
         return True
     pairs = queries.shape[2] * keys.shape[2]
-    if queries.dtype == torch.bfloat16:
-        return pairs > 192 * 192
-    return queries.dtype != torch.float32 or queries.shape[3] > 32 or pairs > 25 * 25
+    longest = {torch.bfloat16: 192, torch.float32: 64}.get(queries.dtype, 0)
+    return pairs > longest * longest
 
 
 def weigh(scores: Tensor, readable: Tensor | None) -> Tensor:

@@ -16,8 +16,8 @@ def linear(weight: Tensor, bias: Tensor | None, rows: int) -> Callable[[Tensor],
     """Return a function that gives `F.linear(x, weight, bias)` for x (rows or fewer, width), outside autograd.
 
     On CPUs the general product rearranges large weights in every call. Where the call will be repeated, they are
-    rearranged once, in a copy that lives as long as the function. Measured at 32 rows: 3.1 instead of 5.2 ms for
-    8,000 x 512, and 5 ms for the copy.
+    rearranged once, in a copy that lives as long as the function. Measured at 32 rows: 2.9 instead of 4.8 ms for
+    8,000 x 512, and 4.6 ms for the copy (`benchmarks/results/speed_choices.json`).
     """
     if weight.is_cpu and rows >= PACKED_ROWS and weight.numel() >= PACKED_WEIGHTS and can_pack():
         kernels: Any = torch.ops.mkldnn

@@ -52,39 +52,59 @@ def vocabulary_loss(states: Tensor, weight: Tensor, labels: Tensor, smoothing: f
 
 
 class _VocabularyLoss(torch.autograd.Function):
-    """With p = softmax(z), z = W h: d loss / dz = p - target; then dh = dz W and dW = dz^T h."""
+    """`loss_and_gradients` as a function of autograd.
+
+    The gradients are scaled where they lie, as they are as large as the weight; a second backward pass over a graph
+    that was kept computes them again.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, states: Tensor, weight: Tensor, labels: Tensor, smoothing: float, compute: torch.dtype
     ) -> Tensor:
-        rows, matrix = states.to(compute), weight.to(compute)
-        wants_states, wants_weight = ctx.needs_input_grad[:2]
-        of_states = torch.empty_like(rows) if wants_states else None
-        of_weight = torch.zeros_like(weight, dtype=torch.float32) if wants_weight else None
-        total = torch.zeros((), dtype=torch.float32, device=states.device)
-        for group in _slices(len(rows), GROUP // len(matrix)):
-            members, named = rows[group], labels[group, None]
-            slopes = rows.new_empty(len(members), len(matrix))
-            for block in _slices(len(members), BLOCK // len(matrix)):
-                logits = torch.mm(members[block], matrix.T, out=slopes[block])
-                total += to_slopes(logits, named[block], smoothing)
-            if of_states is not None:
-                torch.mm(slopes, matrix, out=of_states[group])
-            if of_weight is not None:
-                _add_product(of_weight, slopes.T, members)
-        ctx.save_for_backward(of_states, of_weight)
-        ctx.dtypes = states.dtype, weight.dtype
+        ctx.save_for_backward(states, weight, labels)
+        ctx.how = smoothing, compute, ctx.needs_input_grad[:2]
+        total, ctx.gradients = loss_and_gradients(states, weight, labels, *ctx.how)
         return total
 
     @staticmethod
     @first_derivative_only
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+        parts = ctx.gradients or loss_and_gradients(*ctx.saved_tensors, *ctx.how)[1]
+        ctx.gradients = None
+        dtypes = (saved.dtype for saved in ctx.saved_tensors)
         of_states, of_weight = (
-            None if part is None else (part * gradient).to(dtype)
-            for part, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+            None if part is None else part.mul_(gradient).to(dtype)
+            for part, dtype in zip(parts, dtypes, strict=False)
         )
         return of_states, of_weight, None, None, None
+
+
+def loss_and_gradients(
+    states: Tensor, weight: Tensor, labels: Tensor, smoothing: float, compute: torch.dtype, wanted: tuple[bool, bool]
+) -> tuple[Tensor, tuple[Tensor | None, Tensor | None]]:
+    """Return the summed loss and its gradients for states and weight, where they are wanted.
+
+    With p = softmax(z), z = W h: d loss / dz = p - target; then dh = dz W and dW = dz^T h.
+    """
+    wants_states, wants_weight = wanted
+    rows, matrix = states.to(compute), weight.to(compute)
+    of_states = torch.empty_like(rows) if wants_states else None
+    of_weight = None
+    total = torch.zeros((), dtype=torch.float32, device=states.device)
+    for group in _slices(len(rows), GROUP // len(matrix)):
+        members, named = rows[group], labels[group, None]
+        slopes = rows.new_empty(len(members), len(matrix))
+        for block in _slices(len(members), BLOCK // len(matrix)):
+            logits = torch.mm(members[block], matrix.T, out=slopes[block])
+            total += to_slopes(logits, named[block], smoothing)
+        if of_states is not None:
+            torch.mm(slopes, matrix, out=of_states[group])
+        if wants_weight:
+            of_weight = _add_product(of_weight, slopes.T, members)
+    if wants_weight and of_weight is None:
+        of_weight = torch.zeros_like(weight, dtype=torch.float32)
+    return total, (of_states, of_weight)
 
 
 def to_slopes(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
@@ -152,12 +172,11 @@ def _slopes_bf16(bits: Any, greatest: Any, labels: Any, losses: Any, smoothing: 
             own[w] = to_bfloat16(row[w])
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add left @ right to a float32 total."""
-    if right.dtype == total.dtype:
-        total.addmm_(left, right)
-    else:
-        total += left @ right
+def _add_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
+    """Return left @ right, added to a float32 total if there is one."""
+    if total is None:
+        return (left @ right).float()
+    return total.addmm_(left, right) if right.dtype == total.dtype else total.add_(left @ right)
 
 
 def _slices(length: int, size: int) -> Iterator[slice]:

@@ -25,6 +25,7 @@ from .aligner_model import AlignerNetwork, NetworkSize
 from .aligner_settings import AlignerSettings
 from .aligner_state import AlignerState
 from .aligner_text import FeatureIndex, stripped
+from .kept_memory import keep_freed_memory
 from .trained_aligner import MEASURES, LinkRule, TextKind, TrainedAligner, known_pairs, measured
 
 FEWEST_BATCHES = 20
@@ -125,6 +126,7 @@ class _Fit:
 
     def run(self) -> TrainedAligner:
         """Train, choose the rule of extraction, and return the aligner."""
+        keep_freed_memory()
         network, settings = self.state.network, self.settings
         network.train()
         losses: list[float] = []

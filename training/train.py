@@ -34,6 +34,7 @@ from .collation import Seq2SeqCollator
 from .data import ParallelCorpus, read_corpus
 from .data_recipe import corpora_of, local_files
 from .guided_attention import GuidedAttention, settle
+from .kept_memory import keep_freed_memory
 from .model_setup import make_model, make_tokenizer
 from .pictures import choose_example, draw_attention, draw_curve
 from .prepared_corpora import prepare_corpus
@@ -114,6 +115,8 @@ def _train_in(
     run: RunFolder, recipe: Recipe, arguments: Seq2SeqTrainingArguments, record: dict[str, Any], progress: bool
 ) -> TrainResult:
     """Train in a folder that this run holds; `record` goes into the metrics file."""
+    if arguments.device.type == "cpu":
+        keep_freed_memory()
     trainer, training_data, corpora, found = _prepare(run, recipe, arguments)
     tokenizer: Any = trainer.processing_class
     if progress:

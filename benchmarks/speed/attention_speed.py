@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from measuring import Turns, measured_rows, options
+from measuring import Turns, measured_rows, options, taken
 from memory import extra_bytes_in_child
 from rows import ATTENTION, AttentionRow
 from torch import Tensor
@@ -56,8 +56,8 @@ def step(key: str, form: str) -> Callable[[], Any]:
 def measure(row: AttentionRow, until: float) -> dict[str, Any]:
     """Return the record of a row: seconds and extra bytes of both forms, and how far their gradients are apart."""
     tensors = inputs(row)
-    calls = {name: partial(_call, form, tensors) for name, form in FORMS.items()}
-    turns = Turns(calls, lambda number: 1)
+    take = {name: partial(taken, partial(_call, form, tensors)) for name, form in FORMS.items()}
+    turns = Turns(take, lambda number: 1)
     start = time.perf_counter()
     rounds = turns.run(until)
     extra = {name: extra_bytes_in_child("attention_speed", row.key, name) for name in FORMS}

@@ -92,7 +92,9 @@ def product(rows: int, outputs: int, inputs: int) -> dict[str, Any]:
 def main() -> None:
     """Measure, print and write the result file."""
     chosen = options("what the rules choose between", ["all"], "speed_choices.json")
-    attentions = [attention(*shape, dtype) for dtype in (torch.bfloat16, torch.float32) for shape in SHAPES]
+    attentions = [
+        attention(*shape, dtype) for dtype in (torch.bfloat16, torch.float32, torch.float16) for shape in SHAPES
+    ]
     products = [product(*sizes) for sizes in PRODUCTS]
     for record in (*attentions, *products):
         print(record)

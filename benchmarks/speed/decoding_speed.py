@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from contestant import decoding
-from measuring import Turns, contestants_of, measured_rows, options, row_record
+from measuring import Turns, contestants_of, measured_rows, options, row_record, taken
 from rows import DECODING, DecodingRow
 from workloads import NEW_TOKENS, decoding_batch
 
@@ -20,8 +20,8 @@ def measure(row: DecodingRow, until: float) -> dict[str, Any]:
     """Return the record of a row; rounds are added until that time of `time.perf_counter`."""
     contestants, missing = contestants_of(row)
     batch = decoding_batch("multi30k", row.sentences)
-    calls = {one.name: partial(_decode, decoding(one, batch, row.beams)) for one in contestants}
-    turns = Turns(calls, lambda number: row.sentences)
+    take = {one.name: partial(taken, partial(_decode, decoding(one, batch, row.beams))) for one in contestants}
+    turns = Turns(take, lambda number: row.sentences)
     start = time.perf_counter()
     rounds = turns.run(until)
     record = row_record(row, contestants, missing, turns, "sentences/s")

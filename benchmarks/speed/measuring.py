@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from contestant import Contestant
@@ -58,8 +58,16 @@ def contestants_of(row: TrainingRow | DecodingRow) -> tuple[list[Contestant], li
     Raises:
         ValueError: somebody has far more or fewer parameters than ours.
     """
-    made = [built(entry, row) for entry in row.entries]
-    present = [one for one in made if isinstance(one, Contestant)]
+    return present_of(row, [built(entry, row) for entry in row.entries])
+
+
+def present_of(row: TrainingRow | DecodingRow, made: Sequence[Any]) -> tuple[list[Any], list[str]]:
+    """Return those of `made` that are no words, and those that are.
+
+    Raises:
+        ValueError: somebody has far more or fewer parameters than ours.
+    """
+    present = [one for one in made if not isinstance(one, str)]
     for one in present:
         if abs(one.parameters / present[0].parameters - 1) > PARAMETERS_WITHIN:
             raise ValueError(
@@ -69,38 +77,52 @@ def contestants_of(row: TrainingRow | DecodingRow) -> tuple[list[Contestant], li
     return present, [one for one in made if isinstance(one, str)]
 
 
+class Taken(NamedTuple):
+    """What a turn took, in seconds for each call: on the clock, and computing; and how many cores worked for others."""
+
+    wall: float
+    computing: float
+    others: float
+
+
+def taken(call: Callable[[int], Any], number: int, repeats: int) -> Taken:
+    """Call so many times with the number of the round, and return what that took."""
+    before = busy_seconds(), sum(os.times()[:4])
+    start = time.perf_counter(), time.process_time()
+    for _ in range(repeats):
+        call(number)
+    wall, computing = time.perf_counter() - start[0], time.process_time() - start[1]
+    others = busy_seconds() - before[0] - (sum(os.times()[:4]) - before[1])
+    return Taken(wall / repeats, computing / repeats, max(0.0, others) / wall)
+
+
 class Turns:
     """The times of each contestant, round by round."""
 
-    def __init__(self, calls: dict[str, Callable[[int], Any]], units: Callable[[int], float]) -> None:
-        """`calls` take the number of the round; `units` says what a call of that round gets done."""
-        self.calls, self.units = calls, units
-        self.wall: dict[str, list[float]] = {name: [] for name in calls}
-        self.computing: dict[str, list[float]] = {name: [] for name in calls}
+    def __init__(self, take: dict[str, Callable[[int, int], Taken]], units: Callable[[int], float]) -> None:
+        """`take` are given the number of the round and of calls; `units` says what a call of that round gets done."""
+        self.take, self.units = take, units
+        self.wall: dict[str, list[float]] = {name: [] for name in take}
+        self.computing: dict[str, list[float]] = {name: [] for name in take}
         self.others: list[float] = []
         self.repeats: dict[str, int] = {}
 
     def warm_up(self) -> None:
         """Let each make a call that does not count, and settle how often a turn repeats it."""
-        for name, call in self.calls.items():
-            took = _seconds(call)
-            if took < WARM:
+        for name, take in self.take.items():
+            wall = take(0, 1).wall
+            if wall < WARM:
                 # The first call may have compiled or allocated what later ones find.
-                took = min(took, _seconds(call))
-            self.repeats[name] = max(1, round(TURN / took))
+                wall = min(wall, take(0, 1).wall)
+            self.repeats[name] = max(1, round(TURN / wall))
 
     def round(self, number: int) -> None:
         """Let each have its turn."""
-        for name, call in self.calls.items():
-            before = busy_seconds(), sum(os.times()[:4])
-            start = time.perf_counter(), time.process_time()
-            for _ in range(self.repeats[name]):
-                call(number)
-            wall, computing = time.perf_counter() - start[0], time.process_time() - start[1]
-            self.wall[name].append(wall / self.repeats[name])
-            self.computing[name].append(computing / self.repeats[name])
-            others = busy_seconds() - before[0] - (sum(os.times()[:4]) - before[1])
-            self.others.append(max(0.0, others) / wall)
+        for name, take in self.take.items():
+            turn = take(number, self.repeats[name])
+            self.wall[name].append(turn.wall)
+            self.computing[name].append(turn.computing)
+            self.others.append(turn.others)
 
     def run(self, until: float) -> int:
         """Take ROUNDS_AT_LEAST rounds, and more until that time of the clock; return how many."""
@@ -122,12 +144,6 @@ class Turns:
         return statistics.median(theirs / mine for mine, theirs in zip(times[ours], times[other], strict=True))
 
 
-def _seconds(call: Callable[[int], Any]) -> float:
-    start = time.perf_counter()
-    call(0)
-    return time.perf_counter() - start
-
-
 def busy_seconds() -> float:
     """Return how long the machine's cores have worked since it started, all together; 0 where nobody tells."""
     stat = Path("/proc/stat")
@@ -138,7 +154,7 @@ def busy_seconds() -> float:
 
 
 def row_record(
-    row: TrainingRow | DecodingRow, contestants: Sequence[Contestant], missing: Sequence[str], turns: Turns, unit: str
+    row: TrainingRow | DecodingRow, contestants: Sequence[Any], missing: Sequence[str], turns: Turns, unit: str
 ) -> dict[str, Any]:
     """Return what is written of a row."""
     ours, *others = [one.name for one in contestants]
@@ -217,6 +233,7 @@ def options(description: str, keys: Iterable[str], result: str) -> argparse.Name
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=10, help="more rounds than the least while this lasts")
     parser.add_argument("--same-adam", action="store_true", help="the fused Adam for everybody")
+    parser.add_argument("--keep-memory", action="store_true", help="freed memory stays with everybody's process")
     default = Path(__file__).parents[1] / "results" / result
     parser.add_argument("-o", "--output", type=Path, default=default)
     chosen = parser.parse_args()

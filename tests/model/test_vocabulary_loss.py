@@ -77,6 +77,15 @@ def test_without_any_token_the_loss_and_its_gradients_are_zero(case):
     assert not torch.autograd.grad(loss, weight)[0].any()
 
 
+def test_a_second_pass_over_a_kept_graph_gives_the_same_gradients(case):
+    states, weight, _ = case
+    loss = vocabulary_loss(*case) / 3
+    first = torch.autograd.grad(loss, [states, weight], retain_graph=True)
+    for one, other in zip(first, torch.autograd.grad(loss, [states, weight]), strict=True):
+        assert one.data_ptr() != other.data_ptr()
+        assert torch.equal(one, other)
+
+
 def test_a_second_derivative_is_refused(case):
     with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
         torch.autograd.grad(vocabulary_loss(*case), case[0], create_graph=True)
