@@ -207,11 +207,11 @@ def fused_is_faster(queries: Tensor, keys: Tensor, training: bool) -> bool:
     thread of an AMD EPYC with AVX512_BF16, padding mask; `benchmarks/speed/choices.py`, speed_choices.json):
 
         T = S     bfloat16, W 32 / 64     float32, W 32 / 64
-        20             8.6 / 6.6             1.9 / 1.4
-        64             3.6 / 2.9             1.1 / 1.1
-        128                  2.1                   1.0
-        192                  1.0                   0.9
-        256                  0.9                   0.9
+        20             6.6 / 6.6             1.7 / 1.2
+        64             3.2 / 2.5             1.1 / 1.0
+        128                  1.5                   1.0
+        192                  1.0                   0.8
+        256                  0.8                   0.8
         512                  0.6                   0.6
 
     In float16 it is 0.6 to 0.8 everywhere. Both give the same function; `attn_implementation="eager"` or asking for

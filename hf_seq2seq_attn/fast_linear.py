@@ -7,23 +7,36 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Weights of fewer numbers, or products with fewer rows, gain less than packing the weights costs.
+# Weights of fewer numbers are read from the caches; for fewer rows to pack them costs more than it gains.
 PACKED_WEIGHTS = 2**18
-PACKED_ROWS = 8
+PACKED_ROWS = 4
 
 
 def linear(weight: Tensor, bias: Tensor | None, rows: int) -> Callable[[Tensor], Tensor]:
     """Return a function that gives `F.linear(x, weight, bias)` for x (rows or fewer, width), outside autograd.
 
-    On CPUs the general product rearranges large weights in every call. Where the call will be repeated, they are
-    rearranged once, in a copy that lives as long as the function. Measured at 32 rows: 2.9 instead of 4.8 ms for
-    8,000 x 512, and 4.6 ms for the copy (`benchmarks/results/speed_choices.json`).
+    With a few rows the time is that of reading the weights, and on CPUs the general product reads large ones slowly.
+    For several rows they are rearranged once, in a copy that lives as long as the function. One to three take the
+    product the other way round. Measured with weights of 8,000 x 512 that no cache holds, on one thread of an AMD EPYC
+    (`benchmarks/speed/choices.py`, `benchmarks/results/speed_choices.json`): for 1 / 3 / 5 / 32 rows 1.0 / 1.4 / 1.1 /
+    3.1 ms instead of 1.6 / 5.4 / 3.3 / 6.3, and 10 to 12 ms for the copy.
     """
-    if weight.is_cpu and rows >= PACKED_ROWS and weight.numel() >= PACKED_WEIGHTS and can_pack():
+    large = weight.is_cpu and weight.numel() >= PACKED_WEIGHTS
+    if large and rows >= PACKED_ROWS and can_pack():
         kernels: Any = torch.ops.mkldnn
         packed = kernels._reorder_linear_weight(weight.detach(), rows)
         return lambda inputs: kernels._linear_pointwise(inputs, packed, bias, "none", [], "")
+    if large and rows < PACKED_ROWS and weight.shape[0] >= weight.shape[1]:
+        return lambda inputs: _by_columns(inputs, weight, bias)
     return lambda inputs: F.linear(inputs, weight, bias)
+
+
+def _by_columns(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return `F.linear` as W x^T; a single row twice, since the product with one vector reads weights more slowly."""
+    rows = inputs.shape[0]
+    columns = (weight @ (inputs if rows > 1 else inputs.repeat(2, 1)).t())[:, :rows]
+    product = columns.t().contiguous()
+    return product if bias is None else product.add_(bias)
 
 
 def can_pack() -> bool:

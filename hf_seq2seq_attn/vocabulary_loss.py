@@ -74,8 +74,7 @@ class _VocabularyLoss(torch.autograd.Function):
         ctx.gradients = None
         dtypes = (saved.dtype for saved in ctx.saved_tensors)
         of_states, of_weight = (
-            None if part is None else part.mul_(gradient).to(dtype)
-            for part, dtype in zip(parts, dtypes, strict=False)
+            None if part is None else part.mul_(gradient).to(dtype) for part, dtype in zip(parts, dtypes, strict=False)
         )
         return of_states, of_weight, None, None, None
 

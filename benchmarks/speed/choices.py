@@ -4,7 +4,8 @@
 
 - `fused_is_faster` (cross_attention.py): forward and backward of `F.scaled_dot_product_attention` against the formula,
   with a padding mask, over a fixed number of tokens; a ratio above 1 is for the formula.
-- `linear` (fast_linear.py): a product with packed weights against the general one, and what packing costs.
+- `linear` (fast_linear.py): its product against the general one, and what preparing the weights costs. As in decoding,
+  a weight is read again only after others that together no cache holds.
 """
 
 import statistics
@@ -24,7 +25,13 @@ TOKENS, ROUNDS = 4096, 7
 # (length, width of a head); with four heads.
 SHAPES = ((20, 32), (20, 64), (64, 32), (64, 64), (128, 64), (192, 64), (256, 64), (512, 64))
 # (rows, outputs, inputs) of a product in decoding.
-PRODUCTS = ((1, 8000, 512), (32, 8000, 512), (32, 1536, 1024), (160, 8000, 512))
+PRODUCTS = tuple(
+    (rows, *sizes)
+    for sizes in ((8000, 512), (2048, 512), (512, 2048), (512, 512), (1536, 1024))
+    for rows in (1, 3, 5, 32)
+)
+# Numbers in all weights of a kind together.
+UNCACHED = 2**25
 
 
 def seconds(*calls: Callable[[], Any]) -> list[float]:
@@ -73,16 +80,24 @@ def attention(length: int, width: int, dtype: torch.dtype) -> dict[str, Any]:
 
 def product(rows: int, outputs: int, inputs: int) -> dict[str, Any]:
     """Return the record of one product of `linear`."""
-    weight, x = torch.randn(outputs, inputs), torch.randn(rows, inputs)
+    count = -(-UNCACHED // (outputs * inputs))
+    weights, x = [torch.randn(outputs, inputs) for _ in range(count)], torch.randn(rows, inputs)
+
+    def prepared() -> list[Callable[[Tensor], Tensor]]:
+        return [linear(weight, None, rows) for weight in weights]
+
     with torch.no_grad():
-        made = linear(weight, None, rows)
-        general, chosen, packing = seconds(
-            lambda: F.linear(x, weight), lambda: made(x), lambda: linear(weight, None, rows)
+        made = prepared()
+        general, chosen, packing = (
+            each / count
+            for each in seconds(
+                lambda: [F.linear(x, weight) for weight in weights], lambda: [one(x) for one in made], prepared
+            )
         )
     return {
         "rows": rows,
         "weight": [outputs, inputs],
-        "large_enough": weight.numel() >= PACKED_WEIGHTS,
+        "large_enough": outputs * inputs >= PACKED_WEIGHTS,
         "general_ms": round(general * 1e3, 3),
         "chosen_ms": round(chosen * 1e3, 3),
         "preparation_ms": round(packing * 1e3, 3),

@@ -1,18 +1,21 @@
-"""A contestant that trains in a process of its own, as its users run it.
+"""A contestant that works in a process of its own, as its users run it.
 
-How fast a step is depends on what the C library does with freed memory, and that on all that the process has allocated
+How fast it is depends on what the C library does with freed memory, and that on all that the process has allocated
 before: in one process each would change the others' speed.
 """
 
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
+from typing import Any
 
 import torch
-from contestant import Training
-from measuring import Taken, built, taken
-from rows import Entry, TrainingRow
+from contestant import Contestant, Training, decoding
+from measuring import Taken, built, present_of, taken
+from rows import DecodingRow, Entry, TrainingRow
 from workloads import Batch
 
 from hf_seq2seq_attn.training.kept_memory import keep_freed_memory
@@ -32,18 +35,18 @@ AS_THEY_ARE = Ways()
 
 @dataclass(frozen=True)
 class Known:
-    """What is told of a contestant elsewhere; see `Contestant`."""
+    """What is told of a contestant elsewhere; see `Contestant`. `fused_adam` is that of its training here."""
 
     name: str
     parameters: int
     function: str
-    adam: str
+    fused_adam: bool
 
 
 class OwnProcess:
-    """A contestant of a row at work on batches; `known` is None until `wait` has returned."""
+    """A contestant of a row at work on batches, a round's batch each; `wait` must have returned before it is used."""
 
-    def __init__(self, row: TrainingRow, entry: Entry, batches: Sequence[Batch], ways: Ways) -> None:
+    def __init__(self, row: TrainingRow | DecodingRow, entry: Entry, batches: Sequence[Batch], ways: Ways) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=serve, args=(theirs, row, entry, batches, ways), daemon=True)
@@ -56,11 +59,11 @@ class OwnProcess:
         Raises:
             EOFError: it has failed; why, its process has written to standard error.
         """
-        self.known: Known | str = self.connection.recv()
-        return self.known
+        found: Known | str = self.connection.recv()
+        return found
 
     def take(self, number: int, repeats: int) -> Taken:
-        """Let it train on the batch of that number so many times; return what that took."""
+        """Let it work on the batch of that round so many times; return what that took."""
         self.connection.send((number, repeats))
         found: Taken = self.connection.recv()
         return found
@@ -71,22 +74,48 @@ class OwnProcess:
         self.process.join()
 
 
-def serve(connection: Connection, row: TrainingRow, entry: Entry, batches: Sequence[Batch], ways: Ways) -> None:
+def serve(
+    connection: Connection, row: TrainingRow | DecodingRow, entry: Entry, batches: Sequence[Batch], ways: Ways
+) -> None:
     """Do in the process what `OwnProcess` asks for, until it closes the connection."""
     torch.set_num_threads(ways.threads)
-    if entry.module == "ours" or ways.keep_memory:
+    if isinstance(row, TrainingRow) and (entry.module == "ours" or ways.keep_memory):
         keep_freed_memory()
     contestant = built(entry, row)
     if isinstance(contestant, str):
         connection.send(contestant)
         return
-    training = Training(contestant, row.precision, ways.same_adam)
-    prepared = [contestant.prepare(batch) for batch in batches]
-    adam = "fused" if training.fused else "plain"
-    connection.send(Known(contestant.name, contestant.parameters, contestant.function, adam))
+    if isinstance(row, DecodingRow):
+        calls = [decoding(contestant, batch, row.beams) for batch in batches]
+    else:
+        calls = steps(contestant, row, batches, ways)
+    fused = contestant.fused_adam or ways.same_adam
+    connection.send(Known(contestant.name, contestant.parameters, contestant.function, fused))
     while True:
         try:
             number, repeats = connection.recv()
         except EOFError:
             return
-        connection.send(taken(lambda number: training.step(prepared[number]), number, repeats))
+        connection.send(taken(lambda number: calls[number](), number, repeats))
+
+
+def steps(contestant: Contestant, row: TrainingRow, batches: Sequence[Batch], ways: Ways) -> list[Callable[[], Any]]:
+    """Return a training step on each batch."""
+    training = Training(contestant, row.precision, ways.same_adam)
+    return [partial(training.step, contestant.prepare(batch)) for batch in batches]
+
+
+@contextmanager
+def at_work(
+    row: TrainingRow | DecodingRow, batches: Sequence[Batch], ways: Ways
+) -> Iterator[tuple[dict[str, Callable[[int, int], Taken]], list[Known], list[str]]]:
+    """Start a process for each contestant of a row; give their turns, what is known of them, and who is left out."""
+    processes = [OwnProcess(row, entry, batches, ways) for entry in row.entries]
+    try:
+        told = [process.wait() for process in processes]
+        present, missing = present_of(row, told)
+        take = {one.name: process.take for one, process in zip(told, processes, strict=True) if isinstance(one, Known)}
+        yield take, present, missing
+    finally:
+        for process in processes:
+            process.end()

@@ -10,8 +10,8 @@ import time
 from functools import partial
 from typing import Any
 
-from measuring import ROUNDS_AT_MOST, Turns, measured_rows, options, present_of, row_record
-from own_process import AS_THEY_ARE, OwnProcess, Ways
+from measuring import ROUNDS_AT_MOST, Turns, measured_rows, options, row_record
+from own_process import AS_THEY_ARE, Ways, at_work
 from rows import TRAINING, TrainingRow
 from workloads import training_batches
 
@@ -19,24 +19,17 @@ from workloads import training_batches
 def measure(row: TrainingRow, until: float, ways: Ways = AS_THEY_ARE) -> dict[str, Any]:
     """Return the record of a row; rounds are added until that time of `time.perf_counter`."""
     batches = training_batches(row.corpus, ROUNDS_AT_MOST, row.tokens)
-    processes = [OwnProcess(row, entry, batches, ways) for entry in row.entries]
-    present, missing = present_of(row, [process.wait() for process in processes])
-    take = {process.known.name: process.take for process in processes if process.known in present}
-    turns = Turns(take, lambda number: batches[number].tokens)
-    start = time.perf_counter()
-    rounds = turns.run(until)
-    for process in processes:
-        process.end()
+    with at_work(row, batches, ways) as (take, present, missing):
+        turns = Turns(take, lambda number: batches[number].tokens)
+        start = time.perf_counter()
+        rounds = turns.run(until)
+        took = round(time.perf_counter() - start, 1)
     record = row_record(row, present, missing, turns, "tokens/s")
     for one in present:
-        record["contestants"][one.name]["adam"] = one.adam
+        record["contestants"][one.name]["adam"] = "fused" if one.fused_adam else "plain"
     work = {"corpus": row.corpus, "vocabulary": row.size.vocabulary, "tokens_of_a_batch": row.tokens}
-    measured = {"rounds": rounds, "took": round(time.perf_counter() - start, 1)}
-    return (
-        record
-        | {"precision": row.precision, "work": work, "kept_memory": "all" if ways.keep_memory else "ours"}
-        | measured
-    )
+    measured = {"rounds": rounds, "took": took, "kept_memory": "all" if ways.keep_memory else "ours"}
+    return record | {"precision": row.precision, "work": work} | measured
 
 
 def main() -> None:

@@ -83,6 +83,7 @@ def test_training_rows_are_measured_written_and_tabled(tiny, tmp_path):
 
 
 def test_decoding_gives_exactly_the_forced_tokens(tiny):
+    import contestant
     import decoding_speed
     import measuring
     import rows
@@ -97,7 +98,7 @@ def test_decoding_gives_exactly_the_forced_tokens(tiny):
     batch = workloads.decoding_batch("multi30k", 3)
     ours.decode = lambda batch, beams: torch.zeros(3, workloads.NEW_TOKENS - 1)
     with pytest.raises(RuntimeError, match=r"ours gave tokens of shape \(3, 19\)"):
-        decoding_speed.decoding(ours, batch, 1)()
+        contestant.decoding(ours, batch, 1)()
 
 
 def test_a_contestant_of_another_size_is_refused(tiny):

@@ -33,19 +33,27 @@ def test_the_first_of_equals_is_chosen_as_argmax_does(monkeypatch: pytest.Monkey
     assert torch.equal(top(scores, 1)[1][:, 0], scores.argmax(-1))
 
 
-@pytest.mark.parametrize("rows", [1, 3, 8, 33])
-def test_packed_weights_give_the_same_product_for_any_number_of_rows(
-    rows: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("most", [1, 3, 8])
+@pytest.mark.parametrize("rows", [1, 2, 3, 8, 33])
+@pytest.mark.parametrize("sizes", [(13, 29), (29, 13)], ids=str)
+def test_a_repeated_product_is_the_general_one_for_any_number_of_rows(
+    sizes: tuple[int, int], rows: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fast_linear, "PACKED_WEIGHTS", 1)
-    monkeypatch.setattr(fast_linear, "PACKED_ROWS", 1)
-    weight, inputs = torch.randn(13, 29), torch.randn(rows, 29)
-    for bias in (torch.randn(13), None):
+    outputs, width = sizes
+    weight, inputs = torch.randn(outputs, width), torch.randn(rows, width)
+    for bias in (torch.randn(outputs), None):
         wanted = torch.nn.functional.linear(inputs, weight, bias)
-        assert torch.allclose(linear(weight, bias, 8)(inputs), wanted, atol=1e-5)
-        monkeypatch.setattr(fast_linear, "can_pack", lambda: False)
-        assert torch.equal(linear(weight, bias, 8)(inputs), wanted)
-        monkeypatch.undo()
+        found = linear(weight, bias, most)(inputs)
+        assert found.is_contiguous()
+        assert torch.allclose(found, wanted, atol=1e-5)
+
+
+def test_where_weights_cannot_be_packed_the_general_product_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_linear, "PACKED_WEIGHTS", 1)
+    monkeypatch.setattr(fast_linear, "can_pack", lambda: False)
+    weight, inputs = torch.randn(13, 29), torch.randn(5, 29)
+    assert torch.equal(linear(weight, None, 8)(inputs), torch.nn.functional.linear(inputs, weight))
 
 
 PROCESSORS = {
