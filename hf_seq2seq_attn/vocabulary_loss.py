@@ -64,6 +64,7 @@ class _VocabularyLoss(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(states, weight, labels)
         ctx.how = smoothing, compute, ctx.needs_input_grad[:2]
+        ctx.dtypes = states.dtype, weight.dtype
         total, ctx.gradients = loss_and_gradients(states, weight, labels, *ctx.how)
         return total
 
@@ -72,9 +73,9 @@ class _VocabularyLoss(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         parts = ctx.gradients or loss_and_gradients(*ctx.saved_tensors, *ctx.how)[1]
         ctx.gradients = None
-        dtypes = (saved.dtype for saved in ctx.saved_tensors)
         of_states, of_weight = (
-            None if part is None else part.mul_(gradient).to(dtype) for part, dtype in zip(parts, dtypes, strict=False)
+            None if part is None else part.mul_(gradient).to(dtype)
+            for part, dtype in zip(parts, ctx.dtypes, strict=True)
         )
         return of_states, of_weight, None, None, None
 

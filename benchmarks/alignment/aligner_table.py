@@ -14,6 +14,7 @@ from hf_seq2seq_attn.training.run_record import read_metrics
 
 RESULTS = Path(__file__).parents[1] / "results"
 SHOWN = ("0", "200", "all")
+SEEDS = 3
 CURVE = ("0", "50", "200", "1000", "all")
 OTHERS = {"sil-thot": ("thot fast_align", "thot hmm", "thot eflomal"), "builtin": ("builtin",)}
 
@@ -93,8 +94,9 @@ def _mean(run: dict[str, Any] | None) -> str:
     if run is None:
         return "-"
     seeds = len(run["test_aer"])
-    joined = f" (joined {run['joined']['test']:.3f})" if "joined" in run else f" ({seeds} seed)"
-    return f"{run['mean']:.3f}{joined}"
+    said = [f"joined {run['joined']['test']:.3f}"] if "joined" in run else []
+    said += [] if seeds == SEEDS else [f"seeds: {seeds}"]
+    return f"{run['mean']:.3f} ({', '.join(said)})" if said else f"{run['mean']:.3f}"
 
 
 def _significance(found: dict[str, Any]) -> str:
@@ -113,8 +115,8 @@ def _where(record: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     hardware = record["hardware"]
     return (
-        f"Means of 3 seeds unless a number of seeds is given; joined: the networks of all seeds together. Measured on "
-        f"{hardware['threads']} of {hardware['cpus']} CPU cores; {versions}."
+        f"Means of {SEEDS} seeds unless another number is given; joined: the networks of all seeds together. Measured "
+        f"on {hardware['threads']} of {hardware['cpus']} CPU cores; {versions}."
     )
 
 
@@ -154,8 +156,8 @@ the default settings. This card is written by `benchmarks/alignment/aligner_tabl
 - eflomal runs as it is by default, once for each seed; of its two directions and their symmetrisations that which is
   best on the test part is shown, which favours it. So are the best of sil-thot's aligners and of `builtin`.
 - The teacher alone is eflomal as the aligner runs it: another prior for words without a partner, several forms of the
-  text (prefixes, without marks, lower case), punctuation left out where the other side has none, and all outputs'
-  mean over the aligner's own threshold.
+  text (prefixes, without marks, lower case), punctuation left out where the other side has none. Of its forms, their
+  symmetrisations and the mean of all, that which is best on the test part is shown, which favours it.
 
 ## Limits
 It aligns texts of the language pair and the kind that it was trained on. Manual links of the Bible sets are those of

@@ -3,8 +3,7 @@
     python benchmarks/speed/decoding_speed.py [--rows recurrent-greedy-batch-32 ...] [--threads N] [-o FILE]
 
 Timed is all of decoding: the encoder, twenty steps, the search. Each has a process of its own. Weights are random, in
-f32. CTranslate2 is shown
-where it is installed, its int8 too; no target is set against an engine that cannot train.
+f32. CTranslate2 is shown where it is installed, its int8 too; no target is set against an engine that cannot train.
 """
 
 import time
