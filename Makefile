@@ -36,9 +36,10 @@ types: $(INSTALLED)  ## mypy
 gpu-check: $(INSTALLED)  ## on a machine with a GPU: a bf16 training step, generate, maps, both attentions
 	$(BIN)/python benchmarks/gpu_check.py
 
-# The build backend comes first and builds in place: a second run then finds everything there and asks no network.
+# The build backend and what must be compiled come first: the rest then builds in place, and a second run finds all there
+# and asks no network.
 $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install -c constraints.txt 'setuptools>=77'
+	$(BIN)/python -m pip install -c constraints.txt 'setuptools>=77' 'eflomal>=2'
 	$(BIN)/python -m pip install -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
