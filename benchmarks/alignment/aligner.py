@@ -7,15 +7,19 @@ Text of all parts is trained on (that of the test part too, without its links), 
 are those of the training part only; with `--gold 0` no hand-made link is used anywhere, thresholds included. eflomal is
 run on the same tokens, as it is by default; the best of its outputs on the test part is the one to beat, which favours
 it. Beside it stands the teacher alone: eflomal as the aligner runs it, with another prior, on several forms of the text
-and without the punctuation that has no partner. Links and figures of every run are kept in `--work`, so that a restart
-goes on; sets and amounts that are not measured keep the figures that the output file has.
+and without the punctuation that has no partner.
+
+Every run's figures go to the output file when they are known, and what stands there is not measured again: runs may be
+shared out among commands and among machines. Networks and links stay in `--work`, where an interrupted run goes on.
 """
 
 import argparse
+import contextlib
+import fcntl
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,22 +67,50 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    results: dict[str, Any] = read_metrics(arguments.output)["sets"] if arguments.output.exists() else {}
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    results = Results(arguments.output, arguments.work / "results.lock")
     for gold_set in SETS:
         if gold_set.name in NAMES and (arguments.only is None or arguments.only in gold_set.name):
-            found = Measured(gold_set, arguments).all()
-            found["aligner"] = results.get(gold_set.name, {}).get("aligner", {}) | found["aligner"]
-            results[gold_set.name] = found
-            record = {"sets": results, "versions": versions() | aligner_versions(), "hardware": hardware()}
-            write_metrics(arguments.output, record)
+            Measured(gold_set, arguments, results).all()
+
+
+class Results:
+    """The output file, which several commands may add to at a time."""
+
+    def __init__(self, path: Path, lock: Path) -> None:
+        self.path, self.lock = path, lock
+        for file in (path, lock):
+            file.parent.mkdir(parents=True, exist_ok=True)
+
+    def get(self, *keys: str) -> Any:
+        """Return what is known at this place; None = nothing."""
+        with self._record() as record:
+            found: Any = record["sets"]
+        for key in keys:
+            found = found.get(key, {})
+        return found or None
+
+    def put(self, value: Any, *keys: str) -> None:
+        """Write a figure to its place."""
+        with self._record() as record:
+            place = record["sets"]
+            for key in keys[:-1]:
+                place = place.setdefault(key, {})
+            place[keys[-1]] = value
+            write_metrics(self.path, record | {"versions": versions() | aligner_versions(), "hardware": hardware()})
+
+    @contextlib.contextmanager
+    def _record(self) -> Iterator[dict[str, Any]]:
+        """Read the file, which no other command writes meanwhile."""
+        with self.lock.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield read_metrics(self.path) if self.path.exists() else {"sets": {}}
 
 
 class Measured:
     """One set: its text, its links, and the figures of all runs on it."""
 
-    def __init__(self, gold_set: GoldSet, arguments: argparse.Namespace) -> None:
-        self.name, self.arguments = gold_set.name, arguments
+    def __init__(self, gold_set: GoldSet, arguments: argparse.Namespace, results: Results) -> None:
+        self.name, self.arguments, self.results = gold_set.name, arguments, results
         self.folder = arguments.work / gold_set.name.replace(" ", "-").strip("()")
         self.folder.mkdir(parents=True, exist_ok=True)
         self.source: list[list[str]] = []
@@ -92,38 +124,34 @@ class Measured:
             self.target += target
             self.gold += read_links(arguments.data, gold_set, part)
 
-    def all(self) -> dict[str, Any]:
-        """Return the figures of eflomal and of the aligner, and how they compare."""
+    def all(self) -> None:
+        """Measure what the output file does not have yet of eflomal, the teacher and the aligner."""
+        self.results.put(len(self.source), self.name, "pairs")
+        self.results.put({part: len(places) for part, places in self.places.items()}, self.name, "pairs_of_parts")
         baseline, best = self.eflomal()
-        found: dict[str, Any] = {
-            "pairs": len(self.source),
-            "pairs_of_parts": {part: len(places) for part, places in self.places.items()},
-            "eflomal": baseline,
-            "teacher_alone": self.teacher_alone(),
-            "aligner": {},
-        }
+        if not self.results.get(self.name, "eflomal"):
+            self.results.put(baseline, self.name, "eflomal")
+        if not self.results.get(self.name, "teacher_alone"):
+            self.results.put(self.teacher_alone(), self.name, "teacher_alone")
         for amount in self.arguments.gold:
-            runs = [self.run(amount, seed) for seed in self.arguments.seeds]
-            row: dict[str, Any] = {
-                "test_aer": [self.aer(links, "test") for links, _, _ in runs],
-                "dev_aer": [self.aer(links, "dev") for links, _, _ in runs],
-                "seconds": [round(seconds, 1) for _, seconds, _ in runs],
-                "rules": [rules for _, _, rules in runs],
-            }
-            row["mean"] = round(float(np.mean(row["test_aer"])), 4)
-            # One pairing for each seed, so that neither side's luck decides.
-            row["against_eflomal"] = [
-                compare_scores(
-                    self.part(links, "test"), self.part(other, "test"), self.part(self.gold, "test")
-                ).as_dict()
-                for (links, _, _), other in zip(runs, best, strict=False)
-            ]
-            if len(runs) > 1:
-                joined = self.joined(amount)
-                row["joined"] = {part: self.aer(joined, part) for part in ("dev", "test")}
-            found["aligner"][amount] = row
-            figures = f"test {row['mean']:.4f} {row['test_aer']} joined {row.get('joined')}"
-            print(f"{self.name}, {amount} hand-aligned pairs: {figures}; {baseline['best']}", flush=True)
+            for seed in self.arguments.seeds:
+                if not self.results.get(self.name, "aligner", amount, str(seed)):
+                    self.results.put(self.figures(amount, seed, best), self.name, "aligner", amount, str(seed))
+            if len(self.arguments.seeds) > 1 and not self.results.get(self.name, "joined", amount):
+                self.join(amount)
+
+    def figures(self, amount: str, seed: int, best: Sequence[list[Links]]) -> dict[str, Any]:
+        """Return the figures of one run, beside one of eflomal's, so that neither side's luck decides."""
+        links, seconds, rules = self.run(amount, seed)
+        parts = (self.part(each, "test") for each in (links, best[seed % RUNS], self.gold))
+        found = {
+            "test_aer": self.aer(links, "test"),
+            "dev_aer": self.aer(links, "dev"),
+            "seconds": round(seconds, 1),
+            "rules": rules,
+            "against_eflomal": compare_scores(*parts).as_dict(),
+        }
+        print(f"{self.name}, {amount} hand-aligned pairs, seed {seed}: test {found['test_aer']:.4f}", flush=True)
         return found
 
     def eflomal(self) -> tuple[dict[str, Any], list[list[Links]]]:
@@ -193,16 +221,17 @@ class Measured:
         record = json.loads(record_path.read_text(encoding="utf-8"))
         return [pair.sure for pair in read_link_file(links_path).sentences], record["seconds"], record["rules"]
 
-    def joined(self, amount: str) -> list[Links]:
-        """Return the links of all seeds' networks together."""
-        teacher, seeds = self.arguments.teacher, self.arguments.seeds
-        path = self.folder / f"{teacher}-{amount}-joined-{'-'.join(map(str, seeds))}.align"
-        if not path.exists():
-            folders = [self.folder / f"{teacher}-{amount}-{seed}" for seed in seeds]
-            aligner = TrainedAligner.joined([TrainedAligner.load(folder) for folder in folders])
-            links = aligner.links(self.source, self.target, teachers=self.data("0", 0).teachers)
-            write_links(path, [frozenset(each) for each in links])
-        return [pair.sure for pair in read_link_file(path).sentences]
+    def join(self, amount: str) -> None:
+        """Measure the networks of all seeds together, if they are all in `--work`."""
+        folders = [self.folder / f"{self.arguments.teacher}-{amount}-{seed}" for seed in self.arguments.seeds]
+        if not all((folder / "run.json").exists() for folder in folders):
+            print(f"{self.name}, {amount}: not all networks lie in {self.folder}; they are not joined", flush=True)
+            return
+        aligner = TrainedAligner.joined([TrainedAligner.load(folder) for folder in folders])
+        links = [
+            frozenset(each) for each in aligner.links(self.source, self.target, teachers=self.data("0", 0).teachers)
+        ]
+        self.results.put({part: self.aer(links, part) for part in ("dev", "test")}, self.name, "joined", amount)
 
     def data(self, amount: str, seed: int) -> AlignerData:
         """Return the text with the teacher's links and with so many hand-aligned training pairs, drawn by the seed."""

@@ -5,6 +5,7 @@ python benchmarks/alignment/aligner_table.py --card model_cards/word_aligner/REA
 """
 
 import argparse
+import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -55,7 +56,7 @@ def tables(record: dict[str, Any], others: dict[str, Any]) -> str:
         *table(
             ("hand-aligned pairs", *CURVE),
             [
-                (name, *(_mean(found["aligner"].get(amount)) for amount in CURVE))
+                (name, *(_mean(found, amount) for amount in CURVE))
                 for name, found in sets.items()
                 if {"50", "1000"} <= found["aligner"].keys()
             ],
@@ -80,7 +81,7 @@ def _row(name: str, found: dict[str, Any], others: dict[str, Any]) -> tuple[str,
         f"{found['eflomal']['best']['mean']:.3f}",
         *best.values(),
         f"{found['teacher_alone']['test_aer']:.3f}",
-        *(_mean(found["aligner"].get(amount)) for amount in SHOWN),
+        *(_mean(found, amount) for amount in SHOWN),
     )
 
 
@@ -90,20 +91,25 @@ def _best(others: dict[str, Any], systems: Sequence[str]) -> str:
     return f"{min(aers):.3f}" if aers else "-"
 
 
-def _mean(run: dict[str, Any] | None) -> str:
-    if run is None:
+def _mean(found: dict[str, Any], amount: str) -> str:
+    runs = found["aligner"].get(amount, {}).values()
+    if not runs:
         return "-"
-    seeds = len(run["test_aer"])
-    said = [f"joined {run['joined']['test']:.3f}"] if "joined" in run else []
-    said += [] if seeds == SEEDS else [f"seeds: {seeds}"]
-    return f"{run['mean']:.3f} ({', '.join(said)})" if said else f"{run['mean']:.3f}"
+    joined = found.get("joined", {}).get(amount)
+    said = [f"joined {joined['test']:.3f}"] if joined else []
+    said += [] if len(runs) == SEEDS else [f"seeds: {len(runs)}"]
+    mean = f"{statistics.mean(run['test_aer'] for run in runs):.3f}"
+    return f"{mean} ({', '.join(said)})" if said else mean
 
 
 def _significance(found: dict[str, Any]) -> str:
     """Say how the aligner without hand-made links compares with eflomal, each seed with one of eflomal's."""
-    pairings = found["aligner"]["0"]["against_eflomal"]
+    pairings = [run["against_eflomal"] for _, run in sorted(found["aligner"]["0"].items())]
     differences = ", ".join(f"{each['difference']:+.4f} (p {each['p_value']:.4f})" for each in pairings)
-    minutes = {amount: sum(run["seconds"]) / len(run["seconds"]) / 60 for amount, run in found["aligner"].items()}
+    minutes = {
+        amount: statistics.mean(run["seconds"] for run in runs.values()) / 60
+        for amount, runs in found["aligner"].items()
+    }
     took = ", ".join(f"{_amount(amount)} {minutes[amount]:.1f}" for amount in SHOWN if amount in minutes)
     return (
         f"against eflomal's best output ({found['eflomal']['best']['output']}), seed by seed, paired bootstrap of "
