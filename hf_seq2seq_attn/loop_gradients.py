@@ -5,24 +5,30 @@ a whole batch. Here the steps of the backward pass write down what they saw, and
 matrix product makes the gradient of them all. The functions are the same; only the order of the sums differs.
 """
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from .additive_scores import prepare_keys, score_rows, score_rows_backward
+from .fast_linear import training_linear
 from .plain_forms import first_derivative_only
 from .recurrent_gates import gru_gates, gru_gates_backward, lstm_gates, lstm_gates_backward
 
 
 class LoopProduct:
-    """x @ matrix + bias for each step's x (..., n, K); matrix (..., K, N), computed in `dtype`.
+    """x @ matrix + bias for each step's x (..., n, K); matrix (..., K, N), computed in `dtype`. A bias: for (K, N).
 
     With X and G the inputs and the gradients of all steps, joined along n: d matrix = X^T G, d bias = sum of G.
+    For many `steps` a matrix (K, N) is rearranged; there may be fewer or more of them.
     """
 
-    def __init__(self, matrix: Tensor, bias: Tensor | None = None, dtype: torch.dtype | None = None) -> None:
-        self._store = _ProductStore(matrix.detach(), None if bias is None else bias.detach(), dtype or matrix.dtype)
+    def __init__(
+        self, matrix: Tensor, bias: Tensor | None = None, dtype: torch.dtype | None = None, steps: int = 1
+    ) -> None:
+        constant = None if bias is None else bias.detach()
+        self._store = _ProductStore(matrix.detach(), constant, dtype or matrix.dtype, steps)
         self._token = _after_all_steps(self._store, matrix, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -84,20 +90,31 @@ class _Store:
 
 
 class _ProductStore(_Store):
-    def __init__(self, matrix: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
+    def __init__(self, matrix: Tensor, bias: Tensor | None, dtype: torch.dtype, steps: int) -> None:
         super().__init__()
         self.matrix, self.bias = matrix.to(dtype), None if bias is None else bias.to(dtype)
-        self.dtype = matrix.dtype
+        self.dtype, self.expected = matrix.dtype, steps
         self.inputs: list[Tensor] = []
         self.gradients: list[Tensor] = []
+        # Made by the first step, which shows how many rows there are.
+        self._times: Callable[[Tensor], Tensor] | None = None
+        self._times_back: Callable[[Tensor], Tensor] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        return x @ self.matrix if self.bias is None else torch.addmm(self.bias, x, self.matrix)
+        if self.matrix.dim() > 2:
+            return x @ self.matrix
+        if self._times is None:
+            self._times = training_linear(self.matrix.T, self.bias, len(x), self.expected)
+        return self._times(x)
 
     def backward(self, x: Tensor, gradient: Tensor) -> Tensor:
         self.inputs.append(x)
         self.gradients.append(gradient)
-        return gradient @ self.matrix.mT
+        if self.matrix.dim() > 2:
+            return gradient @ self.matrix.mT
+        if self._times_back is None:
+            self._times_back = training_linear(self.matrix, None, len(x), self.expected)
+        return self._times_back(gradient)
 
     def gather(self) -> tuple[Tensor | None, ...]:
         if not self.inputs:

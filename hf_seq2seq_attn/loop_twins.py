@@ -21,11 +21,11 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class LoopLinear(nn.Module):
-    """An nn.Linear that is applied at every step."""
+    """An nn.Linear that is applied at every one of so many steps."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, steps: int) -> None:
         super().__init__()
-        self.product = LoopProduct(weight.T, bias, product_dtype(weight))
+        self.product = LoopProduct(weight.T, bias, product_dtype(weight), steps)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return W x + b, (..., N), for x (..., K)."""
@@ -33,14 +33,19 @@ class LoopLinear(nn.Module):
 
 
 class LoopCell(nn.Module):
-    """One direction of an nn.GRU or nn.LSTM layer, step by step, its state in float32 or better."""
+    """One direction of an nn.GRU or nn.LSTM layer, step by step, its state in float32 or better.
 
-    def __init__(self, layer: nn.GRU | nn.LSTM, reverse: bool = False) -> None:
+    Args:
+        steps: how many there will be.
+        at_once: whether `run` makes all of them, which needs but one product with the inputs.
+    """
+
+    def __init__(self, layer: nn.GRU | nn.LSTM, steps: int, at_once: bool = False, reverse: bool = False) -> None:
         super().__init__()
         suffix = "_l0_reverse" if reverse else "_l0"
         self.of_input, self.of_state = (
-            LoopLinear(getattr(layer, f"weight_{name}{suffix}"), getattr(layer, f"bias_{name}{suffix}"))
-            for name in ("ih", "hh")
+            LoopLinear(getattr(layer, f"weight_{name}{suffix}"), getattr(layer, f"bias_{name}{suffix}"), products)
+            for name, products in (("ih", 1 if at_once else steps), ("hh", steps))
         )
         self.is_lstm = isinstance(layer, nn.LSTM)
         self.reverse = reverse
@@ -96,7 +101,7 @@ def product_dtype(weight: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
 
 
-def attention_twin(attention: Attention, memory: Memory) -> Attention:
+def attention_twin(attention: Attention, memory: Memory, steps: int) -> Attention:
     """Return a twin that attends to this memory only; of an attention that we do not know, itself."""
     if type(attention) is AdditiveAttention:
         scores: Callable[[Tensor], Tensor] = LoopScores(memory.keys, attention.score_vector)
@@ -106,21 +111,21 @@ def attention_twin(attention: Attention, memory: Memory) -> Attention:
     else:
         return attention
     of_values = LoopProduct(memory.values, dtype=product_dtype(memory.values))
-    made = twin(attention, q_proj=_linear(attention.q_proj), out_proj=_linear(attention.out_proj))
+    made = twin(attention, q_proj=_linear(attention.q_proj, steps), out_proj=_linear(attention.out_proj, steps))
     made.score = lambda queries, keys: scores(queries)  # type: ignore[method-assign]
     made._sum_values = lambda weights, values: of_values(weights)  # type: ignore[method-assign]
     made._takes_fused_kernel = lambda *_: False  # type: ignore[method-assign]
     return made
 
 
-def cell_twin(layer: nn.Module) -> nn.Module:
+def cell_twin(layer: nn.Module, steps: int) -> nn.Module:
     """Return a twin that makes single steps."""
-    return LoopCell(layer) if is_bare(layer, nn.GRU, nn.LSTM) else layer  # type: ignore[arg-type]
+    return LoopCell(layer, steps) if is_bare(layer, nn.GRU, nn.LSTM) else layer  # type: ignore[arg-type]
 
 
-def fusion_twin(fusion: ContextFusion) -> ContextFusion:
-    """Return a twin for all steps."""
-    return twin(fusion, gate_proj=_linear(fusion.gate_proj), readout_proj=_linear(fusion.readout_proj))
+def fusion_twin(fusion: ContextFusion, steps: int) -> ContextFusion:
+    """Return a twin for so many steps."""
+    return twin(fusion, gate_proj=_linear(fusion.gate_proj, steps), readout_proj=_linear(fusion.readout_proj, steps))
 
 
 def twin(module: M, **parts: nn.Module | None) -> M:
@@ -130,5 +135,7 @@ def twin(module: M, **parts: nn.Module | None) -> M:
     return made
 
 
-def _linear(layer: nn.Module | None) -> nn.Module | None:
-    return LoopLinear(layer.weight, layer.bias) if isinstance(layer, nn.Linear) and is_bare(layer, nn.Linear) else layer
+def _linear(layer: nn.Module | None, steps: int) -> nn.Module | None:
+    if isinstance(layer, nn.Linear) and is_bare(layer, nn.Linear):
+        return LoopLinear(layer.weight, layer.bias, steps)
+    return layer

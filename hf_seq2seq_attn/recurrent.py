@@ -53,7 +53,8 @@ class RecurrentEncoderLayer(GradientCheckpointingLayer):
         start = states.new_zeros(len(states), self.rnn.hidden_size)
         state = (start, start) if isinstance(self.rnn, nn.LSTM) else (start,)
         directions = (False, True) if self.rnn.bidirectional else (False,)
-        hidden = torch.cat([LoopCell(self.rnn, reverse).run(states, state, real)[0] for reverse in directions], dim=-1)
+        cells = [LoopCell(self.rnn, states.shape[1], at_once=True, reverse=reverse) for reverse in directions]
+        hidden = torch.cat([cell.run(states, state, real)[0] for cell in cells], dim=-1)
         return (hidden if real is None else hidden * real[..., None]).to(states.dtype)
 
 
@@ -309,12 +310,12 @@ class RecurrentDecoder(Side):
         self, inputs: Tensor, state: DecoderState, memory: Memory, output_weights: bool
     ) -> tuple[StepOutput, DecoderState]:
         """Do what `unroll` does on a twin of this decoder, whose weights get one gradient for all steps."""
-        attention = self.encoder_attn
+        attention, steps = self.encoder_attn, inputs.shape[1]
         made = twin(
             self,
-            layers=nn.ModuleList(cell_twin(layer) for layer in self.layers),
-            encoder_attn=attention_twin(attention, memory) if isinstance(attention, Attention) else attention,
-            context_fusion=fusion_twin(self.context_fusion),
+            layers=nn.ModuleList(cell_twin(layer, steps) for layer in self.layers),
+            encoder_attn=attention_twin(attention, memory, steps) if isinstance(attention, Attention) else attention,
+            context_fusion=fusion_twin(self.context_fusion, steps),
         )
         found = made.unroll(inputs, state, memory, output_weights=output_weights)
         # Inside the loop the states are float32 or better; a model in half precision goes on in its own.
@@ -372,7 +373,8 @@ class RecurrentDecoder(Side):
 def _advance(layer: nn.Module, inputs: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Run one layer over inputs (B, T, width) from a state of (B, D) tensors; return h (B, T, D) and the last state."""
     if inputs.shape[1] > 1 and runs_in_loops(layer, inputs):
-        hidden, after = LoopCell(layer).run(inputs, state)  # type: ignore[arg-type]
+        cell = LoopCell(layer, inputs.shape[1], at_once=True)  # type: ignore[arg-type]
+        hidden, after = cell.run(inputs, state)
         return hidden.to(inputs.dtype), tuple(part.to(inputs.dtype) for part in after)
     # torch wants (layers, B, D), and a bare tensor for a GRU.
     stacked = tuple(part[None].contiguous() for part in state)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .cpu_kernels import EXP_BOUND, ONE, bounded, exp, from_bfloat16, helper, kernel, parts_of, to_bfloat16
+from .fast_linear import training_linear
 from .plain_forms import first_derivative_only
 
 # Logits in a block, which softmax runs over while the cache holds them, and in a group of blocks, over which gradients
@@ -89,22 +90,24 @@ def loss_and_gradients(
     """
     wants_states, wants_weight = wanted
     rows, matrix = states.to(compute), weight.to(compute)
-    of_states = torch.empty_like(rows) if wants_states else None
-    of_weight = None
+    of_states, of_weight = [], None
     total = torch.zeros((), dtype=torch.float32, device=states.device)
-    for group in _slices(len(rows), GROUP // len(matrix)):
+    block_rows, group_rows = (max(1, min(size // len(matrix), len(rows))) for size in (BLOCK, GROUP))
+    to_logits = training_linear(matrix, None, block_rows, len(rows) // block_rows)
+    to_states = training_linear(matrix.T, None, group_rows, len(rows) // group_rows) if wants_states else None
+    for group in _slices(len(rows), group_rows):
         members, named = rows[group], labels[group, None]
         slopes = rows.new_empty(len(members), len(matrix))
-        for block in _slices(len(members), BLOCK // len(matrix)):
-            logits = torch.mm(members[block], matrix.T, out=slopes[block])
+        for block in _slices(len(members), block_rows):
+            logits = slopes[block].copy_(to_logits(members[block]))
             total += to_slopes(logits, named[block], smoothing)
-        if of_states is not None:
-            torch.mm(slopes, matrix, out=of_states[group])
+        if to_states is not None:
+            of_states.append(to_states(slopes))
         if wants_weight:
             of_weight = _add_product(of_weight, slopes.T, members)
     if wants_weight and of_weight is None:
         of_weight = torch.zeros_like(weight, dtype=torch.float32)
-    return total, (of_states, of_weight)
+    return total, (torch.cat([rows[:0], *of_states]) if wants_states else None, of_weight)
 
 
 def to_slopes(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
@@ -180,5 +183,4 @@ def _add_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
 
 
 def _slices(length: int, size: int) -> Iterator[slice]:
-    size = max(size, 1)
     return (slice(start, start + size) for start in range(0, length, size))

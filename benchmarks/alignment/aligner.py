@@ -209,10 +209,10 @@ class Measured:
         links_path, record_path = folder / "links.align", folder / "run.json"
         if not record_path.exists():
             data = self.data(amount, seed)
-            started = time.perf_counter()
+            started = time.process_time()
             settings = parse_settings(self.arguments.changed)
             aligner = fit_aligner(data, settings, seed=seed, minutes=self.arguments.minutes, resume_dir=folder)
-            seconds = time.perf_counter() - started
+            seconds = time.process_time() - started
             aligner.save(folder)
             links = aligner.links(self.source, self.target, teachers=data.teachers)
             write_links(links_path, [frozenset(each) for each in links])

@@ -6,6 +6,8 @@
   with a padding mask, over a fixed number of tokens; a ratio above 1 is for the formula.
 - `linear` (fast_linear.py): its product against the general one, and what preparing the weights costs. As in decoding,
   a weight is read again only after others that together no cache holds.
+- `training_linear` (same file): the same for the rows of a training step, whose weights the next step finds in the
+  caches.
 """
 
 import statistics
@@ -19,7 +21,7 @@ from measuring import machine, options, write
 from torch import Tensor
 
 from hf_seq2seq_attn.cross_attention import softmax_over
-from hf_seq2seq_attn.fast_linear import PACKED_WEIGHTS, linear
+from hf_seq2seq_attn.fast_linear import PACKED_WEIGHTS, linear, training_linear
 
 TOKENS, ROUNDS = 4096, 7
 # (length, width of a head); with four heads.
@@ -30,6 +32,12 @@ PRODUCTS = tuple(
     for sizes in ((8000, 512), (2048, 512), (512, 2048), (512, 512), (1536, 1024))
     for rows in (1, 3, 5, 32)
 )
+# The same in training: the decoder's steps of batches of 4,096 and of 512 tokens, the encoder, the loss, and back.
+TRAINING_PRODUCTS = (
+    *((rows, *sizes) for rows in (40, 315) for sizes in ((1536, 1024), (1024, 1536), (1536, 512), (768, 256))),
+    (4096, 512, 512), (262, 8000, 512), (2097, 512, 8000),
+)  # fmt: skip
+MANY_STEPS, FEW_STEPS = 1000, 0
 # Numbers in all weights of a kind together.
 UNCACHED = 2**25
 
@@ -104,6 +112,27 @@ def product(rows: int, outputs: int, inputs: int) -> dict[str, Any]:
     }
 
 
+def training_product(rows: int, outputs: int, inputs: int, dtype: torch.dtype) -> dict[str, Any]:
+    """Return the record of one product of `training_linear`."""
+    weight, x = torch.randn(outputs, inputs, dtype=dtype), torch.randn(rows, inputs, dtype=dtype)
+    as_it_is, packed = (training_linear(weight, None, rows, steps) for steps in (FEW_STEPS, MANY_STEPS))
+    general, few, many, packing = seconds(
+        lambda: F.linear(x, weight),
+        lambda: as_it_is(x),
+        lambda: packed(x),
+        lambda: training_linear(weight, None, rows, MANY_STEPS),
+    )
+    return {
+        "rows": rows,
+        "weight": [outputs, inputs],
+        "dtype": str(dtype).removeprefix("torch."),
+        "general_ms": round(general * 1e3, 3),
+        "few_steps_ms": round(few * 1e3, 3),
+        "many_steps_ms": round(many * 1e3, 3),
+        "preparation_ms": round(packing * 1e3, 3),
+    }
+
+
 def main() -> None:
     """Measure, print and write the result file."""
     chosen = options("what the rules choose between", ["all"], "speed_choices.json")
@@ -111,9 +140,13 @@ def main() -> None:
         attention(*shape, dtype) for dtype in (torch.bfloat16, torch.float32, torch.float16) for shape in SHAPES
     ]
     products = [product(*sizes) for sizes in PRODUCTS]
-    for record in (*attentions, *products):
+    training = [
+        training_product(*sizes, dtype) for dtype in (torch.float32, torch.bfloat16) for sizes in TRAINING_PRODUCTS
+    ]
+    for record in (*attentions, *products, *training):
         print(record)
-    write(chosen.output, {"machine": machine(chosen.threads), "attention": attentions, "products": products})
+    found = {"attention": attentions, "products": products, "training_products": training}
+    write(chosen.output, {"machine": machine(chosen.threads), **found})
 
 
 if __name__ == "__main__":

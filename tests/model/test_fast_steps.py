@@ -7,7 +7,7 @@ import torch
 from transformers.generation import logits_process as library
 
 from hf_seq2seq_attn import fast_linear, fast_scores
-from hf_seq2seq_attn.fast_linear import linear
+from hf_seq2seq_attn.fast_linear import linear, training_linear
 from hf_seq2seq_attn.fast_scores import Processors, rule_of, top
 
 
@@ -54,6 +54,33 @@ def test_where_weights_cannot_be_packed_the_general_product_is_taken(monkeypatch
     monkeypatch.setattr(fast_linear, "can_pack", lambda: False)
     weight, inputs = torch.randn(13, 29), torch.randn(5, 29)
     assert torch.equal(linear(weight, None, 8)(inputs), torch.nn.functional.linear(inputs, weight))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("steps", [1, 1000], ids=["few steps", "many steps"])
+@pytest.mark.parametrize("packs", [True, False], ids=["packs", "cannot pack"])
+def test_a_product_of_training_is_the_general_one(
+    dtype: torch.dtype, steps: int, packs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights and inputs may lie in memory in any order, as gradients do."""
+    monkeypatch.setattr(fast_linear, "PACKED_TRAINING_WEIGHTS", 1)
+    if not packs:
+        monkeypatch.setattr(fast_linear, "can_pack", lambda: False)
+    generator = torch.Generator().manual_seed(0)
+    weight, bias, inputs = (torch.randn(*shape, generator=generator).to(dtype) for shape in ((13, 29), (13,), (7, 29)))
+    laid = {
+        "rows": inputs,
+        "columns": inputs.t().contiguous().t(),
+        "every second": torch.randn(7, 58, generator=generator).to(dtype)[:, ::2],
+        "one row for all": inputs[:1].expand(7, -1),
+    }
+    for matrix in (weight, weight.t().contiguous().t()):
+        for added in (None, bias):
+            product = training_linear(matrix, added, 7, steps)
+            for name, rows in laid.items():
+                for some in (rows, rows[:3]):
+                    wanted = torch.nn.functional.linear(some, matrix, added)
+                    torch.testing.assert_close(product(some), wanted, rtol=1e-2, atol=1e-5, msg=name)
 
 
 PROCESSORS = {

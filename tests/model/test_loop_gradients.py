@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from hf_seq2seq_attn import fast_linear
 from hf_seq2seq_attn.additive_scores import additive_scores_reference
 from hf_seq2seq_attn.loop_gradients import LoopProduct, LoopScores, gru_step, lstm_step
 
@@ -103,6 +104,28 @@ def test_products_in_half_precision_add_up_in_their_operand_s_type() -> None:
     torch.testing.assert_close(result.float(), inputs @ matrix + bias, rtol=0.02, atol=0.05)
     result.float().sum().backward()
     assert matrix.grad is not None and matrix.grad.dtype == torch.float32 and matrix.grad.stride() == matrix.stride()
+
+
+@pytest.mark.parametrize("steps", [1, 1000], ids=["few steps", "many steps"])
+def test_rearranged_weights_give_the_same_values_and_gradients(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_linear, "PACKED_TRAINING_WEIGHTS", 1)
+    packed = []
+    pack = fast_linear._packed
+    monkeypatch.setattr(fast_linear, "_packed", lambda *arguments: packed.append(1) or pack(*arguments))
+    torch.manual_seed(0)
+    weight, bias, inputs = (torch.randn(*shape, requires_grad=True) for shape in ((WIDTH, 3), (WIDTH,), (BATCH, 3)))
+    product = LoopProduct(weight.T, bias, steps=steps)
+    weights = torch.randn(BATCH, WIDTH)
+    got, wanted = product(inputs), torch.nn.functional.linear(inputs, weight, bias)
+    torch.testing.assert_close(got, wanted)
+    leaves = [weight, bias, inputs]
+    for one, other in zip(
+        torch.autograd.grad((got * weights).sum(), leaves),
+        torch.autograd.grad((wanted * weights).sum(), leaves),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+    assert len(packed) == (2 if steps > 1 and fast_linear.can_pack() else 0)
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])

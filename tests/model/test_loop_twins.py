@@ -92,7 +92,7 @@ def test_the_twin_shares_weights_and_leaves_the_decoder_as_it_was() -> None:
     before = {name: id(module) for name, module in decoder.named_modules()}
     run(model)
     assert {name: id(module) for name, module in decoder.named_modules()} == before
-    made = twin(decoder, layers=nn.ModuleList(cell_twin(layer) for layer in decoder.layers))
+    made = twin(decoder, layers=nn.ModuleList(cell_twin(layer, 5) for layer in decoder.layers))
     assert made.init_proj is decoder.init_proj and made.layers is not decoder.layers
 
 
@@ -123,11 +123,11 @@ def test_layers_in_disguise_are_called_as_they_are() -> None:
     adapted = Adapted(decoder.encoder_attn.q_proj.in_features, decoder.encoder_attn.q_proj.out_features)
     decoder.encoder_attn.q_proj = adapted
     memory = decoder.encoder_attn.remember(torch.randn(2, 7, model.config.d_model))
-    assert attention_twin(decoder.encoder_attn, memory).q_proj is adapted
-    assert isinstance(fusion_twin(decoder.context_fusion).readout_proj, LoopLinear)
+    assert attention_twin(decoder.encoder_attn, memory, 5).q_proj is adapted
+    assert isinstance(fusion_twin(decoder.context_fusion, 5).readout_proj, LoopLinear)
     seen = []
     handle = decoder.layers[0].register_forward_hook(lambda *_: seen.append(1))
-    assert cell_twin(decoder.layers[0]) is decoder.layers[0]
+    assert cell_twin(decoder.layers[0], 5) is decoder.layers[0]
     ids, mask = source_batch()
     model(input_ids=ids, attention_mask=mask, labels=target_batch()).loss.backward()
     handle.remove()
