@@ -33,7 +33,8 @@ class AlignerSettings:
             whose tokens are letters or sounds.
         gold_threshold, letters_gold_threshold: the same if some pairs are hand-aligned, up to `fewest`.
         teacher_weight: the teacher's own share in that probability, if no pair is hand-aligned and the network has seen
-            some of its several runs; what there is of a single run counts half.
+            some of its several runs. A single run counts half: of letters that is a link which both of its directions
+            have and the network does not rule out, or which one of them has and the network is sure of.
         held_out: share of the hand-aligned pairs, at most 300, that choose how links are read off instead of training
             the network, if there are `fewest` or more.
     """
@@ -56,7 +57,7 @@ class AlignerSettings:
     reconstruction: float = 0.0
     agreement: float = 0.0
     threshold: float = 0.22
-    letters_threshold: float = 0.15
+    letters_threshold: float = 0.6
     gold_threshold: float = 0.4
     letters_gold_threshold: float = 0.45
     teacher_weight: float = 0.0

@@ -278,15 +278,15 @@ class _Fit:
     def _default_rule(self) -> LinkRule:
         """Return the rule that is used where there are too few hand-made links to choose one."""
         settings, runs = self.settings, len(self.data.teachers)
+        # A single run is what the network has learnt to foretell, never seen: its say is added at the end.
+        weight = (0.0, 0.5, settings.teacher_weight)[min(runs, 2)] if not self.data.gold else 0.0
         if self.kind.letters:
-            # Mostly one to one: both directions must agree. What the teacher gets wrong here it gets wrong each time.
+            # Mostly one to one: both directions must agree.
             threshold = settings.letters_gold_threshold if self.data.gold else settings.letters_threshold
-            return LinkRule("harmonic", False, 0.0, threshold)
+            return LinkRule("harmonic", False, weight, threshold)
         if self.data.gold:
             # A network that was taught by hand alone cannot read what the builtin teacher says of a text to come.
-            return LinkRule("links", runs > 0, 0.0, settings.gold_threshold)
-        # A single run is what the network has learnt to foretell, never seen: its say is added at the end.
-        weight = (0.0, 0.5, settings.teacher_weight)[min(runs, 2)]
+            return LinkRule("links", runs > 0, weight, settings.gold_threshold)
         return LinkRule("mean", runs > 1, weight, settings.threshold)
 
     def _tuned(self) -> LinkRule:

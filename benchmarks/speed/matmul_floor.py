@@ -20,26 +20,37 @@ from rows import TRAINING, TrainingRow
 from torch.utils.flop_counter import FlopCounterMode
 from workloads import training_batches
 
+from hf_seq2seq_attn.fast_linear import training_linear
+
 RESULTS = Path(__file__).parents[1] / "results" / "speed_training.json"
 # Rows, inner and columns of products as they come in the recurrent steps: a batch against the gates, and the output.
 SHAPES = ((204, 1024, 1536), (2048, 512, 8000), (1536, 4080, 1024))
-ROUNDS = 9
+ROUNDS, MANY_STEPS = 9, 1000
 
 
-def _operations(into: Any, left: Any, right: Any, **rest: Any) -> int:
+def _operations_added(into: Any, left: Any, right: Any, **rest: Any) -> int:
     return 2 * left[0] * left[1] * right[1]
 
 
+def _operations_of_linear(inputs: Any, weight: Any, *rest: Any, **named: Any) -> int:
+    return 2 * inputs[0] * weight[0] * weight[1]
+
+
+# Products that torch's own counter does not know.
+COUNTED = {torch.ops.aten.addmm_: _operations_added, torch.ops.mkldnn._linear_pointwise: _operations_of_linear}
+
+
 def operations_of_a_second(precision: str) -> float:
-    """Return the most floating-point operations a second, over the shapes and some rounds of each."""
+    """Return the most floating-point operations a second, by torch's product or ours, over shapes and rounds."""
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     best = 0.0
     for rows, inner, columns in SHAPES:
         left, right = torch.randn(rows, inner, dtype=dtype), torch.randn(inner, columns, dtype=dtype)
-        for _ in range(ROUNDS):
-            start = time.perf_counter()
-            left @ right
-            best = max(best, 2 * rows * inner * columns / (time.perf_counter() - start))
+        for times in (lambda x, matrix=right: x @ matrix, training_linear(right.T, None, rows, MANY_STEPS)):
+            for _ in range(ROUNDS):
+                start = time.perf_counter()
+                times(left)
+                best = max(best, 2 * rows * inner * columns / (time.perf_counter() - start))
     return best
 
 
@@ -48,8 +59,7 @@ def measure(row: TrainingRow) -> dict[str, Any]:
     (ours, *_), _ = contestants_of(row)
     batch = training_batches(row.corpus, 1, row.tokens)[0]
     training, prepared = Training(ours, row.precision), ours.prepare(batch)
-    # The counter knows all products but the one that adds in place.
-    with FlopCounterMode(display=False, custom_mapping={torch.ops.aten.addmm_: _operations}) as counter:
+    with FlopCounterMode(display=False, custom_mapping=COUNTED) as counter:
         training.step(prepared)
     operations = counter.get_total_flops()
     speed = operations_of_a_second(row.precision)
