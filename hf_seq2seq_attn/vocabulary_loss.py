@@ -99,8 +99,7 @@ def loss_and_gradients(
         members, named = rows[group], labels[group, None]
         slopes = rows.new_empty(len(members), len(matrix))
         for block in _slices(len(members), block_rows):
-            logits = slopes[block].copy_(to_logits(members[block]))
-            total += to_slopes(logits, named[block], smoothing)
+            total += to_slopes(to_logits(members[block]), named[block], smoothing, out=slopes[block])
         if to_states is not None:
             of_states.append(to_states(slopes))
         if wants_weight:
@@ -110,21 +109,21 @@ def loss_and_gradients(
     return total, (torch.cat([rows[:0], *of_states]) if wants_states else None, of_weight)
 
 
-def to_slopes(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """Return the summed loss of logits (N, V) for labels (N, 1), and put d loss / d logits in their place."""
+def to_slopes(logits: Tensor, labels: Tensor, smoothing: float, *, out: Tensor) -> Tensor:
+    """Return the summed loss of logits (N, V) for labels (N, 1), and put d loss / d logits into `out`."""
     kernel = {torch.float32: _slopes_f32, torch.bfloat16: _slopes_bf16}.get(logits.dtype)
-    if kernel is not None and logits.numel() and kernel.ready_for(logits, dtype=logits.dtype):
+    if kernel is not None and logits.numel() and kernel.ready_for(logits, out, dtype=logits.dtype):
         greatest = logits.amax(dim=-1).float()
         losses = torch.empty_like(greatest)
         # NumPy has no bfloat16: the kernel reads and writes its bits.
-        numbers = logits if logits.dtype == torch.float32 else logits.view(torch.int16)
-        arrays = (part.numpy() for part in (numbers, greatest, labels[:, 0].contiguous(), losses))
+        numbers = [each if each.dtype == torch.float32 else each.view(torch.int16) for each in (logits, out)]
+        arrays = (part.numpy() for part in (*numbers, greatest, labels[:, 0].contiguous(), losses))
         kernel.run(len(logits), *arrays, np.float32(smoothing), of_parts=[()] * parts_of(len(logits), logits.numel()))
         return losses.sum()
-    return to_slopes_by_torch(logits, labels, smoothing)
+    return to_slopes_by_torch(logits, labels, smoothing, out=out)
 
 
-def to_slopes_by_torch(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+def to_slopes_by_torch(logits: Tensor, labels: Tensor, smoothing: float, *, out: Tensor) -> Tensor:
     """Do what `to_slopes` does, with one exponential for each logit."""
     probabilities = torch.softmax(logits, dim=-1, dtype=torch.float32)
     greatest, place = logits.max(dim=-1, keepdim=True)
@@ -135,7 +134,7 @@ def to_slopes_by_torch(logits: Tensor, labels: Tensor, smoothing: float) -> Tens
         mean = logits.mean(dim=-1, keepdim=True, dtype=torch.float32)
         loss = (1 - smoothing) * loss + smoothing * (normaliser - mean).sum()
         probabilities -= smoothing / logits.shape[-1]
-    logits.copy_(probabilities.scatter_add_(1, labels, probabilities.new_full(labels.shape, smoothing - 1)))
+    out.copy_(probabilities.scatter_add_(1, labels, probabilities.new_full(labels.shape, smoothing - 1)))
     return loss
 
 
@@ -157,22 +156,26 @@ def row_to_slopes(row: Any, greatest: Any, label: int, smoothing: Any) -> Any:
     return loss
 
 
-@kernel("void(f4[:,::1], f4[::1], i8[::1], f4[::1], f4, i8, i8)")
-def _slopes_f32(logits: Any, greatest: Any, labels: Any, losses: Any, smoothing: Any, first: int, last: int) -> None:
+@kernel("void(f4[:,::1], f4[:,::1], f4[::1], i8[::1], f4[::1], f4, i8, i8)")
+def _slopes_f32(
+    logits: Any, slopes: Any, greatest: Any, labels: Any, losses: Any, smoothing: Any, first: int, last: int
+) -> None:
     for n in range(first, last):
-        losses[n] = row_to_slopes(logits[n], greatest[n], labels[n], smoothing)
+        slopes[n] = logits[n]
+        losses[n] = row_to_slopes(slopes[n], greatest[n], labels[n], smoothing)
 
 
-@kernel("void(i2[:,::1], f4[::1], i8[::1], f4[::1], f4, i8, i8)")
-def _slopes_bf16(bits: Any, greatest: Any, labels: Any, losses: Any, smoothing: Any, first: int, last: int) -> None:
+@kernel("void(i2[:,::1], i2[:,::1], f4[::1], i8[::1], f4[::1], f4, i8, i8)")
+def _slopes_bf16(
+    bits: Any, slopes: Any, greatest: Any, labels: Any, losses: Any, smoothing: Any, first: int, last: int
+) -> None:
     row = np.empty(bits.shape[1], np.float32)
     for n in range(first, last):
-        own = bits[n]
         for w in range(row.shape[0]):
-            row[w] = from_bfloat16(own[w])
+            row[w] = from_bfloat16(bits[n, w])
         losses[n] = row_to_slopes(row, greatest[n], labels[n], smoothing)
         for w in range(row.shape[0]):
-            own[w] = to_bfloat16(row[w])
+            slopes[n, w] = to_bfloat16(row[w])
 
 
 def _add_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:

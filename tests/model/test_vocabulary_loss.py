@@ -129,13 +129,19 @@ def test_an_output_layer_that_is_more_than_its_weight_is_called():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 @pytest.mark.parametrize("scale", [1.0, 90.0])
-def test_kernels_put_the_same_slopes_in_the_place_of_logits(dtype, smoothing, scale):
+@pytest.mark.parametrize("in_place", [False, True])
+def test_kernels_make_the_same_slopes(dtype, smoothing, scale, in_place):
     logits = (torch.randn(TOKENS, VOCABULARY) * scale).to(dtype)
     labels = torch.randint(VOCABULARY, (TOKENS, 1))
-    ours, theirs = logits.clone(), logits.clone()
+    theirs, ours = (logits.clone() for _ in range(2))
+    given = ours if in_place else logits.clone()
     torch.testing.assert_close(
-        to_slopes(ours, labels, smoothing), to_slopes_by_torch(theirs, labels, smoothing), rtol=1e-5, atol=1e-4
+        to_slopes(given, labels, smoothing, out=ours),
+        to_slopes_by_torch(logits, labels, smoothing, out=theirs),
+        rtol=1e-5,
+        atol=1e-4,
     )
+    assert in_place or torch.equal(given, logits)
     torch.testing.assert_close(ours, theirs, rtol=1e-5 if dtype == torch.float32 else 1e-2, atol=1e-6)
 
 
@@ -146,7 +152,8 @@ def test_kernels_hide_no_number_that_is_none(dtype, value):
     logits[3, 4] = value
     labels = torch.zeros(TOKENS, 1, dtype=torch.long)
     ours, theirs = logits.clone(), logits.clone()
-    loss, wanted = to_slopes(ours, labels, 0.0), to_slopes_by_torch(theirs, labels, 0.0)
+    loss = to_slopes(logits, labels, 0.0, out=ours)
+    wanted = to_slopes_by_torch(logits, labels, 0.0, out=theirs)
     assert loss.isfinite() == wanted.isfinite() == (value == float("-inf"))
     torch.testing.assert_close(ours.isfinite().all(1), theirs.isfinite().all(1))
 
