@@ -51,8 +51,18 @@ def test_a_repeated_product_is_the_general_one_for_any_number_of_rows(
 
 def test_where_weights_cannot_be_packed_the_general_product_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_linear, "PACKED_WEIGHTS", 1)
-    monkeypatch.setattr(fast_linear, "can_pack", lambda: False)
+    monkeypatch.setattr(fast_linear, "can_pack", lambda *_: False)
     weight, inputs = torch.randn(13, 29), torch.randn(5, 29)
+    assert torch.equal(linear(weight, None, 8)(inputs), torch.nn.functional.linear(inputs, weight))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
+def test_types_without_such_kernels_take_the_general_product(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast_linear, "PACKED_WEIGHTS", 1)
+    assert not fast_linear.can_pack(dtype)
+    weight, inputs = torch.randn(13, 29).to(dtype), torch.randn(5, 29).to(dtype)
     assert torch.equal(linear(weight, None, 8)(inputs), torch.nn.functional.linear(inputs, weight))
 
 
@@ -65,7 +75,7 @@ def test_a_product_of_training_is_the_general_one(
     """Weights and inputs may lie in memory in any order, as gradients do."""
     monkeypatch.setattr(fast_linear, "PACKED_TRAINING_WEIGHTS", 1)
     if not packs:
-        monkeypatch.setattr(fast_linear, "can_pack", lambda: False)
+        monkeypatch.setattr(fast_linear, "can_pack", lambda *_: False)
     generator = torch.Generator().manual_seed(0)
     weight, bias, inputs = (torch.randn(*shape, generator=generator).to(dtype) for shape in ((13, 29), (13,), (7, 29)))
     laid = {
