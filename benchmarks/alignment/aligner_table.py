@@ -62,7 +62,7 @@ def tables(record: dict[str, Any], others: dict[str, Any]) -> str:
             ],
         ),
         "",
-        *(f"- {name}: {_significance(found)}" for name, found in sets.items()),
+        *(f"- {name}: {_significance(found)}" for name, found in sets.items() if "0" in found["aligner"]),
         "",
         _where(record),
     ]
