@@ -254,3 +254,27 @@ def test_learning_rate_rises_and_falls() -> None:
     assert factor(500, 0.0) == 1.0
     assert factor(500, 0.5) == pytest.approx(0.51)
     assert factor(500, 1.0) == pytest.approx(0.02)
+
+
+def test_of_letters_a_single_teacher_keeps_its_say() -> None:
+    """A link of both its directions stays unless the network rules it out; one of neither is none.
+
+    With hand-made links the network alone decides: annotators do what no teacher says.
+    """
+    generator = np.random.default_rng(0)
+    source = [list("".join(generator.choice(list("abcdefg"), 5))) for _ in range(60)]
+    target = [[letter.upper() for letter in word] for word in source]
+    straight = [frozenset((i, i) for i in range(5)) for _ in source]
+    data = AlignerData(source, target, teachers=[TeacherLinks.hard(straight, straight)])
+    settings = dataclasses.replace(SMALL, epochs=2)
+    aligner = fit_aligner(data, settings)
+    assert aligner.kind.letters
+    assert [(rule.measure, rule.shows_teacher, rule.teacher_weight) for rule in aligner.rules] == [
+        ("harmonic", False, 0.5)
+    ]
+    assert error(aligner, data, straight, teachers=data.teachers) < 0.1
+    crossed = [frozenset((i, 4 - i) for i in range(5)) for _ in source]
+    contrary = aligner.links(source, target, teachers=[TeacherLinks.hard(crossed, crossed)])
+    assert all(set(links) <= both for links, both in zip(contrary, crossed, strict=True))
+    taught = dataclasses.replace(data, gold={0: Gold(straight[0], straight[0])})
+    assert [rule.teacher_weight for rule in fit_aligner(taught, settings).rules] == [0.0]
