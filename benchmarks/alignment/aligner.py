@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import fcntl
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -68,6 +69,10 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     results = Results(arguments.output, arguments.work / "results.lock")
+    asked = {"teacher": arguments.teacher, "minutes": arguments.minutes, "changed": arguments.changed}
+    known = results.made_with(asked)
+    if known != asked:
+        sys.exit(f"{arguments.output} has figures of {known}; give another file for {asked}")
     for gold_set in SETS:
         if gold_set.name in NAMES and (arguments.only is None or arguments.only in gold_set.name):
             Measured(gold_set, arguments, results).all()
@@ -80,6 +85,13 @@ class Results:
         self.path, self.lock = path, lock
         for file in (path, lock):
             file.parent.mkdir(parents=True, exist_ok=True)
+
+    def made_with(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Return what the figures of the file were made with; these settings, if it has none yet."""
+        with self._record() as record:
+            found: dict[str, Any] = record.setdefault("made_with", settings)
+            write_metrics(self.path, record)
+        return found
 
     def get(self, *keys: str) -> Any:
         """Return what is known at this place; None = nothing."""
@@ -204,7 +216,10 @@ class Measured:
         return {"forms": len(teachers), "reading": best, "test_aer": aers[best]}
 
     def run(self, amount: str, seed: int) -> tuple[list[Links], float, Any]:
-        """Train with so many hand-aligned pairs, or read back what was found; return links, seconds and rules."""
+        """Train with so many hand-aligned pairs, or read back what was found; return links, CPU seconds and rules.
+
+        The seconds are of the process that ended the training; an interrupted one took more.
+        """
         folder = self.folder / f"{self.arguments.teacher}-{amount}-{seed}"
         links_path, record_path = folder / "links.align", folder / "run.json"
         if not record_path.exists():
