@@ -89,6 +89,8 @@ class PairedText:
         self.source = source
         self.target = target
         self.gold = dict(gold or {})
+        self.own_links: Mapping[int, Links] = {}
+        """Of pairs without hand-made links: what a network has found there, to be taught like those."""
         self._lexicon = np.array([one * _MOST_KEYS + other for one, other in sorted(lexicon)], dtype=np.int64)
         self.fixed = dict(fixed or {})
         self.view_count = len(views)
@@ -111,12 +113,14 @@ class PairedText:
             if place in self.gold:
                 _mark(gold[row], self.gold[place].sure)
                 _mark(possible[row], self.gold[place].possible - self.gold[place].sure)
+            elif place in self.own_links:
+                _mark(gold[row], self.own_links[place])
             _mark(fixed[row], self.fixed.get(int(place), frozenset()))
         same = (target_keys[:, :, None] == source_keys[:, None, :]) & (target_keys[:, :, None] >= 0)
         if len(self._lexicon):
             codes = source_keys[:, None, :] * _MOST_KEYS + target_keys[:, :, None]
             same |= np.isin(codes, self._lexicon) & (source_keys[:, None, :] >= 0) & (target_keys[:, :, None] >= 0)
-        has_gold = torch.tensor([int(place) in self.gold for place in places])
+        has_gold = torch.tensor([int(place) in self.gold or int(place) in self.own_links for place in places])
         grids = (torch.from_numpy(grid) for grid in (possible, fixed, same.astype(np.float32)))
         return Batch(places, source, target, torch.from_numpy(views), torch.from_numpy(gold), has_gold, *grids)
 

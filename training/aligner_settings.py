@@ -26,6 +26,9 @@ class AlignerSettings:
             matter where more than that are hand-aligned.
         gold_epochs, gold_steps, gold_learning_rate: after that, passes over the hand-aligned pairs alone, at most so
             many steps; there what the annotators do differently from the teacher is learnt.
+        self_training: times that a new network is then trained on all of the text, with the links that the last one
+            finds in the pairs that are not hand-aligned taken as made by hand; not where most pairs are hand-aligned.
+            So the annotators' ways reach all of the text.
         blind: share of the pairs in which the network does not see what the teacher says.
         reconstruction: weight of predicting each word from those that it is aligned with.
         agreement: weight of the difference between the two directions.
@@ -53,12 +56,13 @@ class AlignerSettings:
     gold_epochs: int = 40
     gold_steps: int = 1500
     gold_learning_rate: float = 7e-4
+    self_training: int = 2
     blind: float = 0.25
     reconstruction: float = 0.0
     agreement: float = 0.0
     threshold: float = 0.22
     letters_threshold: float = 0.6
-    gold_threshold: float = 0.4
+    gold_threshold: float = 0.5
     letters_gold_threshold: float = 0.45
     teacher_weight: float = 0.0
     held_out: float = 0.15
@@ -83,6 +87,7 @@ _BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         lambda value: 0 <= value <= 1,
         "it must be from 0 to 1",
     ),
+    ("self_training", lambda value: value >= 0, "it must be 0 or more"),
     ("reconstruction agreement", lambda value: 0 <= value < math.inf, "it must be finite and at least 0"),
     ("learning_rate gold_learning_rate", lambda value: 0 < value < math.inf, "it must be finite and above 0"),
     ("attention", lambda value: value in ATTENTIONS, f"allowed are {', '.join(ATTENTIONS)}"),

@@ -26,21 +26,16 @@ class AlignerState:
     Attributes:
         network, optimizers: as after `step` updates.
         stage, epoch, batch: the next batch to be drawn.
+        began: seconds of training at which the stage began.
+        own_links: (N, 3) pair, source word and target word of the links that an earlier network found; None = none yet.
         seconds_before: of training before the last resumption.
     """
 
     def __init__(self, network: AlignerNetwork, learning_rate: float, path: Path | None, key: str) -> None:
-        self.network = network
-        tables = network.tables()
-        self._dense = [each for each in network.parameters() if not any(each is table for table in tables)]
-        self.optimizers = [
-            torch.optim.AdamW(self._dense, learning_rate, betas=(0.9, 0.98), weight_decay=1e-4, fused=True),
-            torch.optim.SparseAdam(tables, learning_rate, betas=(0.9, 0.98)),
-        ]
-        self.step = 0
-        self.stage = 0
-        self.epoch = 0
-        self.batch = 0
+        self._learning_rate = learning_rate
+        self.take(network)
+        self.begin(0, 0.0)
+        self.own_links: Tensor | None = None
         self.seconds_before = 0.0
         self._path = path
         self._key = key
@@ -66,6 +61,21 @@ class AlignerState:
         if path is not None and path.exists():
             state._load(path)
         return state
+
+    def take(self, network: AlignerNetwork) -> None:
+        """Train this network from now on, which has had no step yet."""
+        self.network = network
+        tables = network.tables()
+        self._dense = [each for each in network.parameters() if not any(each is table for table in tables)]
+        self.optimizers = [
+            torch.optim.AdamW(self._dense, self._learning_rate, betas=(0.9, 0.98), weight_decay=1e-4, fused=True),
+            torch.optim.SparseAdam(tables, self._learning_rate, betas=(0.9, 0.98)),
+        ]
+        self.step = 0
+
+    def begin(self, stage: int, seconds: float) -> None:
+        """Go to the first batch of a stage, after so many seconds of training."""
+        self.stage, self.epoch, self.batch, self.began = stage, 0, 0, seconds
 
     def update(self, loss: Tensor, rate: float) -> None:
         """Take one step down the gradient of `loss` with learning rate `rate`."""
@@ -94,7 +104,7 @@ class AlignerState:
             "network": self.network.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "random": torch.get_rng_state(),
-            "place": {"step": self.step, "stage": self.stage, "epoch": self.epoch, "batch": self.batch},
+            "place": {name: getattr(self, name) for name in ("step", "stage", "epoch", "batch", "began", "own_links")},
             "seconds": seconds,
         }
         part = self._path.with_suffix(".part")

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from hf_seq2seq_attn.errors import UnusableError
-from hf_seq2seq_attn.probing import Gold, Links
+from hf_seq2seq_attn.probing import Gold, Link, Links
 
 from .aligner_batches import PairedText, SideText
 from .aligner_data import AlignerData, LinkWeights, Sentences
@@ -26,14 +27,14 @@ from .aligner_settings import AlignerSettings
 from .aligner_state import AlignerState
 from .aligner_text import FeatureIndex, stripped
 from .kept_memory import keep_freed_memory
-from .trained_aligner import MEASURES, LinkRule, TextKind, TrainedAligner, known_pairs, measured
+from .trained_aligner import CELLS, MEASURES, LinkRule, TextKind, TrainedAligner, known_pairs, measured
 
 FEWEST_BATCHES = 20
 """Of an epoch: small texts have smaller batches."""
 SMALLER_BATCHES = 6
 """Batches of the stage by hand are so many times smaller: there are few pairs, and many steps are better."""
-TEXT_SHARE = 0.9
-"""Of the time, for the stage that goes over all of the text, if another over the hand-aligned pairs follows."""
+BY_HAND_SHARE = 0.1
+"""Of the time, for the stage that goes over the hand-aligned pairs alone."""
 WARM_UP = 100
 """Steps in which the learning rate rises."""
 
@@ -53,6 +54,30 @@ class AlignerProgress:
     done: float
     seconds: float
     loss: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One stage of a training.
+
+    Attributes:
+        draw: returns the pairs of a pass, given random numbers for it.
+        cells: of the grid in a batch.
+        epochs: passes.
+        learning_rate: the highest.
+        share: of the training's time.
+        most_batches: of all passes together; None = as many as they have.
+        new_network: the network is new at its beginning: the learning rate rises first, and if there is a budget, the
+            stage takes its share of it, however many passes that makes.
+    """
+
+    draw: Callable[[np.random.Generator], np.ndarray]
+    cells: int
+    epochs: int
+    learning_rate: float
+    share: float
+    most_batches: int | None = None
+    new_network: bool = True
 
 
 def fit_aligner(
@@ -127,15 +152,13 @@ class _Fit:
     def run(self) -> TrainedAligner:
         """Train, choose the rule of extraction, and return the aligner."""
         keep_freed_memory()
-        network, settings = self.state.network, self.settings
-        network.train()
+        settings = self.settings
         losses: list[float] = []
         told = time.monotonic()
         for places, rate, done in self._lessons():
-            batch = self.text.batch(places)
             loss = batch_loss(
-                network,
-                batch,
+                self.state.network.train(),
+                self.text.batch(places),
                 blind=settings.blind,
                 reconstruction=settings.reconstruction,
                 agreement=settings.agreement,
@@ -209,54 +232,92 @@ class _Fit:
             )
         )  # fmt: skip
 
+    def _stages(self) -> list[Stage]:
+        """Return the stages: the text; then in turn the hand-aligned pairs, and the text as it is read by then."""
+        settings, places = self.settings, self.text.places
+        known = np.array(sorted(set(self.data.gold) - set(self.held_out)), dtype=np.int64)
+        known = np.intersect1d(known, places)
+        text = Stage(self._epoch, self.cells, settings.epochs, settings.learning_rate, 1.0)
+        if not len(known):
+            return [text]
+        rounds = settings.self_training if 2 * len(known) <= len(places) else 0
+        text = dataclasses.replace(text, share=(1 - BY_HAND_SHARE) / (1 + rounds))
+        by_hand = Stage(
+            lambda generator: known,
+            max(1, self.cells // SMALLER_BATCHES),
+            settings.gold_epochs,
+            settings.gold_learning_rate,
+            BY_HAND_SHARE / max(1, rounds),
+            most_batches=settings.gold_steps,
+            new_network=False,
+        )
+        again = dataclasses.replace(text, draw=lambda generator: places)
+        # Not by hand at the end: a network that has read the whole text in the annotators' ways only loses by it.
+        return [text, *[by_hand, again] * rounds] if rounds else [text, by_hand]
+
     def _lessons(self) -> Iterator[tuple[np.ndarray, float, float]]:
         """Yield batches of pairs, each with its learning rate and the share of the training that is done before it."""
-        settings, state = self.settings, self.state
-        known = np.array(sorted(set(self.data.gold) - set(self.held_out)), dtype=np.int64)
-        known = np.intersect1d(known, self.text.places)
-        first_share = TEXT_SHARE if len(known) else 1.0
-        if state.stage == 0:
-            for places, done in self._passes(self._epoch, self.cells, settings.epochs, first_share):
-                yield places, settings.learning_rate * learning_rate_factor(state.step, done), done * first_share
-            state.stage, state.epoch, state.batch = 1, 0, 0
-        if len(known):
-            cells = max(1, self.cells // SMALLER_BATCHES)
-            limit = settings.gold_steps
-            for places, done in self._passes(lambda generator: known, cells, settings.gold_epochs, 1.0, limit):
-                rate = settings.gold_learning_rate * learning_rate_factor(WARM_UP, done)
-                yield places, rate, first_share + (1 - first_share) * done
+        state, stages, passed = self.state, self._stages(), 0.0
+        self._teach_own_links()
+        for number, stage in enumerate(stages):
+            if number > state.stage:
+                if stage.new_network:
+                    self._start_anew(number)
+                state.begin(number, self._seconds())
+            if number == state.stage:
+                for places, done in self._passes(stage):
+                    step = state.step if stage.new_network else WARM_UP
+                    rate = stage.learning_rate * learning_rate_factor(step, done)
+                    yield places, rate, passed + stage.share * done
+            passed += stage.share
 
-    def _passes(
-        self,
-        draw: Callable[[np.random.Generator], np.ndarray],
-        cells: int,
-        epochs: int,
-        share: float,
-        limit: int | None = None,
-    ) -> Iterator[tuple[np.ndarray, float]]:
-        """Yield batches of the pairs that `draw` returns for each pass, and the share of these passes that is done.
-
-        Args:
-            share: of the time at the end of which to stop, if there is a budget; the first stage then takes all of it,
-                however many passes that makes.
-            limit: of batches.
-        """
+    def _passes(self, stage: Stage) -> Iterator[tuple[np.ndarray, float]]:
+        """Yield the batches of a stage that are left, and the share of the stage that is done before each."""
         state = self.state
-        budget = self.budget if state.stage == 0 else None
-        while budget is not None or state.epoch < epochs:
+        budget = self.budget * stage.share if self.budget is not None and stage.new_network else None
+        while budget is not None or state.epoch < stage.epochs:
             generator = np.random.default_rng([self.seed, state.stage, state.epoch])
-            batches = list(self.text.cut(draw(generator), cells, generator))
-            passed = state.epoch * len(batches)
+            batches = list(self.text.cut(stage.draw(generator), stage.cells, generator))
+            total = min(stage.epochs * len(batches), stage.most_batches or stage.epochs * len(batches))
             while state.batch < len(batches):
-                total = min(epochs * len(batches), limit or epochs * len(batches))
-                done = (passed + state.batch) / total
+                done = (state.epoch * len(batches) + state.batch) / total
                 if budget is not None:
-                    done = self._seconds() / (budget * share)
+                    done = (self._seconds() - state.began) / budget
                 if done >= 1:
                     return
                 state.batch += 1
                 yield batches[state.batch - 1], done
             state.epoch, state.batch = state.epoch + 1, 0
+
+    def _start_anew(self, number: int) -> None:
+        """Let the network say what it sees in all pairs that are not hand-aligned, and begin a new one to learn it."""
+        rule, found = self._rule(), []
+        for places in self.text.cut(self.text.places, CELLS, None):
+            batch = self.text.batch(places)
+            matrices = measured(self.state.network, batch, rule.measure, rule.shows_teacher)
+            if rule.teacher_weight:
+                matrices = mixed(matrices, batch.views.mean((1, 2)).numpy(), rule.teacher_weight)
+            for place, matrix in zip(places.tolist(), matrices > rule.threshold, strict=True):
+                columns, rows = self.text.lengths[place]
+                found += [(place, i, j) for j, i in np.argwhere(matrix[:rows, :columns]).tolist()]
+        self.state.own_links = torch.tensor(found, dtype=torch.int32).reshape(-1, 3)
+        self._teach_own_links()
+        torch.manual_seed(self.seed + 1000 * number)
+        self.state.take(self._network())
+
+    def _teach_own_links(self) -> None:
+        """Put what an earlier network has found, if there was one, where the text has no hand-made links."""
+        if self.state.own_links is None:
+            return
+        found: dict[int, set[Link]] = {
+            place: set(self.text.fixed.get(place, ()))
+            for place in self.text.places.tolist()
+            if place not in self.text.gold
+        }
+        for place, i, j in self.state.own_links.tolist():
+            if place in found:
+                found[place].add((i, j))
+        self.text.own_links = {place: frozenset(links) for place, links in found.items()}
 
     def _epoch(self, generator: np.random.Generator) -> np.ndarray:
         """Return the pairs of one pass: those without hand-made links once, those with them as often as asked for."""
@@ -271,9 +332,11 @@ class _Fit:
         return np.concatenate([others, *repeats])[: len(others) + wanted]
 
     def _aligner(self) -> TrainedAligner:
-        rule = self._tuned() if self.held_out else self._default_rule()
         source, target = self.indices
-        return TrainedAligner([self.state.network.eval()], source, target, [rule], self.kind, self._lexicon())
+        return TrainedAligner([self.state.network.eval()], source, target, [self._rule()], self.kind, self._lexicon())
+
+    def _rule(self) -> LinkRule:
+        return self._tuned() if self.held_out else self._default_rule()
 
     def _default_rule(self) -> LinkRule:
         """Return the rule that is used where there are too few hand-made links to choose one."""

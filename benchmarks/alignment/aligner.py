@@ -5,9 +5,9 @@
 
 Text of all parts is trained on (that of the test part too, without its links), as eflomal is given it. Hand-made links
 are those of the training part only; with `--gold 0` no hand-made link is used anywhere, thresholds included. eflomal is
-run on the same tokens, as it is by default; the best of its outputs on the test part is the one to beat, which favours
-it. Beside it stands the teacher alone: eflomal as the aligner runs it, with another prior, on several forms of the text
-and without the punctuation that has no partner.
+run on the same tokens (where lemmas stand beside the words, on the lemmas), as it is by default; the best of its
+outputs on the test part is the one to beat, which favours it. Beside it stands the teacher alone: eflomal as the
+aligner runs it, with another prior, on several forms of the text and without the punctuation that has no partner.
 
 Every run's figures go to the output file when they are known, and what stands there is not measured again: runs may be
 shared out among commands and among machines. Networks and links stay in `--work`, where an interrupted run goes on.
@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gold_sets import SETS, GoldSet, read_links, read_part
+from gold_sets import SETS, WITH_LEMMAS, GoldSet, read_lemmas, read_links, read_part
 from statistical_aligners import aligner_versions, lowered, run_eflomal
 
 from hf_seq2seq_attn.probing import (
@@ -40,7 +40,7 @@ from hf_seq2seq_attn.probing import (
     symmetrize,
     write_links,
 )
-from hf_seq2seq_attn.training.aligner_data import AlignerData
+from hf_seq2seq_attn.training.aligner_data import AlignerData, TeacherLinks
 from hf_seq2seq_attn.training.aligner_forms import teacher_forms
 from hf_seq2seq_attn.training.aligner_settings import parse_settings
 from hf_seq2seq_attn.training.aligner_teachers import run_teacher
@@ -52,6 +52,7 @@ RUNS = 3
 """Of eflomal: its sampler is random. The first of the aligner's seeds is compared with the first of them, and so on."""
 THRESHOLDS = (0.2, 0.3, 0.4, 0.5)
 NAMES = ("bible-he-en-ylt", "bible-grc-en-ylt (grc-lemma)", "bible-grc-en-bsb", "nettalk")
+MEASURED = {each.name: each for each in SETS if each.name in NAMES} | {each.name: each for each in WITH_LEMMAS}
 
 
 def main() -> None:
@@ -59,7 +60,7 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="the folder that holds the sets")
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, help="where links of every run are kept")
-    parser.add_argument("--only", help="measure only the sets whose name contains this")
+    parser.add_argument("--only", nargs="+", choices=MEASURED, default=list(MEASURED), help="the sets to measure")
     parser.add_argument("--gold", nargs="+", default=["0", "200", "all"], help="hand-aligned training pairs known")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--minutes", type=float, help="of training for each network; by default the epochs decide")
@@ -73,9 +74,8 @@ def main() -> None:
     known = results.made_with(asked)
     if known != asked:
         sys.exit(f"{arguments.output} has figures of {known}; give another file for {asked}")
-    for gold_set in SETS:
-        if gold_set.name in NAMES and (arguments.only is None or arguments.only in gold_set.name):
-            Measured(gold_set, arguments, results).all()
+    for name in arguments.only:
+        Measured(MEASURED[name], arguments, results).all()
 
 
 class Results:
@@ -127,6 +127,7 @@ class Measured:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.source: list[list[str]] = []
         self.target: list[list[str]] = []
+        self.lemmas: list[list[str]] | None = None if gold_set.source_lemmas is None else []
         self.gold: list[Gold] = []
         self.places: dict[str, range] = {}
         for part in gold_set.parts:
@@ -134,6 +135,8 @@ class Measured:
             self.places[part] = range(len(self.source), len(self.source) + len(source))
             self.source += source
             self.target += target
+            if self.lemmas is not None:
+                self.lemmas += read_lemmas(arguments.data, gold_set, part) or []
             self.gold += read_links(arguments.data, gold_set, part)
 
     def all(self) -> None:
@@ -172,7 +175,7 @@ class Measured:
         for number in range(RUNS):
             paths = [self.folder / f"eflomal-{number}.{direction}.align" for direction in ("forward", "reverse")]
             if not all(path.exists() for path in paths):
-                text = [[lowered(words) for words in side] for side in (self.source, self.target)]
+                text = [[lowered(words) for words in side] for side in (self.lemmas or self.source, self.target)]
                 for path, links in zip(paths, run_eflomal(*text), strict=True):
                     write_links(path, links)
             forward, reverse = ([pair.sure for pair in read_link_file(path).sentences] for path in paths)
@@ -229,7 +232,7 @@ class Measured:
             aligner = fit_aligner(data, settings, seed=seed, minutes=self.arguments.minutes, resume_dir=folder)
             seconds = time.process_time() - started
             aligner.save(folder)
-            links = aligner.links(self.source, self.target, teachers=data.teachers)
+            links = self.read_off(aligner, data.teachers)
             write_links(links_path, [frozenset(each) for each in links])
             rules = json.loads((folder / "network.json").read_text(encoding="utf-8"))["rules"]
             write_metrics(record_path, {"seconds": seconds, "rules": rules})
@@ -243,19 +246,25 @@ class Measured:
             print(f"{self.name}, {amount}: not all networks lie in {self.folder}; they are not joined", flush=True)
             return
         aligner = TrainedAligner.joined([TrainedAligner.load(folder) for folder in folders])
-        links = [
-            frozenset(each) for each in aligner.links(self.source, self.target, teachers=self.data("0", 0).teachers)
-        ]
+        links = [frozenset(each) for each in self.read_off(aligner, self.data("0", 0).teachers)]
         self.results.put({part: self.aer(links, part) for part in ("dev", "test")}, self.name, "joined", amount)
+
+    def read_off(self, aligner: TrainedAligner, teachers: Sequence[TeacherLinks]) -> list[dict[Link, float]]:
+        """Return the links that an aligner finds in the text."""
+        return aligner.links(self.source, self.target, source_lemmas=self.lemmas, teachers=teachers)
 
     def data(self, amount: str, seed: int) -> AlignerData:
         """Return the text with the teacher's links and with so many hand-aligned training pairs, drawn by the seed."""
-        forms = teacher_forms(self.source, self.target)
+        forms = teacher_forms(self.source, self.target, self.lemmas)
         teachers = run_teacher(self.arguments.teacher, forms, self.folder)
         train = np.array(self.places["train"])
         known = train if amount == "all" else np.random.default_rng(1000 + seed).permutation(train)[: int(amount)]
         return AlignerData(
-            self.source, self.target, teachers=teachers, gold={int(place): self.gold[place] for place in known}
+            self.source,
+            self.target,
+            source_lemmas=self.lemmas,
+            teachers=teachers,
+            gold={int(place): self.gold[place] for place in known},
         )
 
     def part(self, each: Sequence[Any], part: str) -> list[Any]:

@@ -12,17 +12,20 @@ from hf_seq2seq_attn.text_files import read_lines
 
 @dataclass(frozen=True)
 class GoldSet:
-    """One corpus: its folder, the suffixes of its two sides, and the parts that have text."""
+    """One corpus: its folder, the suffixes of its two sides, the parts that have text, the source's lemmas if given."""
 
     folder: str
     source: str
     target: str
     parts: tuple[str, ...] = ("test",)
+    source_lemmas: str | None = None
 
     @property
     def name(self) -> str:
-        """Return the folder's name without `gold-`, with the suffix of the source where it is not the surface text."""
+        """Return the folder's name without `gold-`, and which lemmas stand for the source words or beside them."""
         name = self.folder.removeprefix("gold-")
+        if self.source_lemmas:
+            return f"{name} + {self.source_lemmas}"
         return f"{name} ({self.source})" if "-" in self.source else name
 
 
@@ -39,15 +42,26 @@ SETS = (
     GoldSet("gold-bible-grc-en-bsb", "grc-lemma", "en", SPLITS),
     GoldSet("gold-bible-he-en-ylt", "he", "en", SPLITS),
 )
+WITH_LEMMAS = (
+    GoldSet("gold-bible-grc-en-ylt", "grc", "en", SPLITS, "grc-lemma"),
+    GoldSet("gold-bible-grc-en-bsb", "grc", "en", SPLITS, "grc-lemma"),
+    GoldSet("gold-bible-he-en-ylt", "he", "en", SPLITS, "he-strongs"),
+)
+"""The surface text with a lemma (or dictionary number) beside each source word, for aligners that read both."""
 
 
 def read_part(data: Path, gold_set: GoldSet, part: str) -> tuple[list[list[str]], list[list[str]]]:
     """Return the words of one part's two sides."""
-    source, target = (
-        [line.split() for line in read_lines(data / gold_set.folder / f"{part}.{side}")]
-        for side in (gold_set.source, gold_set.target)
-    )
-    return source, target
+    return _words(data, gold_set, part, gold_set.source), _words(data, gold_set, part, gold_set.target)
+
+
+def read_lemmas(data: Path, gold_set: GoldSet, part: str) -> list[list[str]] | None:
+    """Return a lemma for each source word of one part; None if the set has none beside its words."""
+    return None if gold_set.source_lemmas is None else _words(data, gold_set, part, gold_set.source_lemmas)
+
+
+def _words(data: Path, gold_set: GoldSet, part: str, suffix: str) -> list[list[str]]:
+    return [line.split() for line in read_lines(data / gold_set.folder / f"{part}.{suffix}")]
 
 
 def read_links(data: Path, gold_set: GoldSet, part: str) -> list[Gold]:

@@ -114,18 +114,53 @@ def test_hand_made_links_of_a_few_pairs_improve_the_others() -> None:
     assert found < without / 2
 
 
+def test_the_ways_of_the_annotators_reach_the_other_pairs_by_self_training() -> None:
+    data, true = corpus(article=True)
+    known = dataclasses.replace(data, gold={place: Gold(true[place], true[place]) for place in range(12)})
+    rest = range(12, PAIRS)
+    errors = []
+    for rounds in (0, 2):
+        aligner = fit_aligner(known, dataclasses.replace(SMALL, self_training=rounds))
+        links = aligner.links(data.source, data.target, teachers=data.teachers)
+        found = [frozenset(links[place]) for place in rest]
+        errors.append(alignment_error_rate(found, [Gold(true[place], true[place]) for place in rest]))
+    assert errors[1] < 0.75 * errors[0], errors
+
+
+def test_where_most_pairs_are_hand_aligned_there_is_no_self_training() -> None:
+    data, true = corpus()
+    known = dataclasses.replace(data, gold={place: Gold(true[place], true[place]) for place in range(PAIRS // 2 + 10)})
+    settings = dataclasses.replace(SMALL, epochs=1, gold_epochs=1)
+    links = [
+        fit_aligner(known, dataclasses.replace(settings, self_training=rounds)).links(data.source, data.target)
+        for rounds in (0, 2)
+    ]
+    assert links[0] == links[1]
+
+
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, true = corpus()
     data = dataclasses.replace(data, gold={place: Gold(true[place], true[place]) for place in range(10)})
     settings = dataclasses.replace(SMALL, epochs=1, gold_epochs=2, fewest=8)
-    whole = fit_aligner(data, settings, seed=1).links(data.source, data.target, teachers=data.teachers)
     update = aligner_state.AlignerState.update
-    for stop in (7, 24):
-        folder = tmp_path / str(stop)
-        monkeypatch.setattr(aligner_state, "SAVE_SECONDS", 0.0)
+    passed: list[tuple[int, int]] = []
 
-        def stopping(state: aligner_state.AlignerState, loss: object, rate: float, stop: int = stop) -> None:
-            if state.step == stop:
+    def noting(state: aligner_state.AlignerState, loss: object, rate: float) -> None:
+        passed.append((state.stage, state.step))
+        update(state, loss, rate)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(aligner_state.AlignerState, "update", noting)
+        whole = fit_aligner(data, settings, seed=1).links(data.source, data.target, teachers=data.teachers)
+    stages = [[place for place in passed if place[0] == stage] for stage in range(5)]
+    monkeypatch.setattr(aligner_state, "SAVE_SECONDS", 0.0)
+    for stop in [places[len(places) // 2] for places in stages] + [stages[4][0]]:
+        folder = tmp_path / "-".join(map(str, stop))
+
+        def stopping(
+            state: aligner_state.AlignerState, loss: object, rate: float, stop: tuple[int, int] = stop
+        ) -> None:
+            if (state.stage, state.step) == stop:
                 raise KeyboardInterrupt
             update(state, loss, rate)  # type: ignore[arg-type]
 
