@@ -147,8 +147,9 @@ tags:
 
 Two encoders of words and their letters, one cross-attention in each direction (scaled dot product or additive) with a
 column for words without a partner, and a small convolution over the grid of both; it is trained on the links that a
-statistical aligner finds on several forms of the text, then on hand-made links where there are some. All figures are of
-the default settings. This card is written by `benchmarks/alignment/aligner_table.py` from
+statistical aligner finds on several forms of the text. Where some pairs are hand-aligned it is then trained on those,
+and twice more from new on all of the text as it reads it by then (self-training). All figures are of the default
+settings. This card is written by `benchmarks/alignment/aligner_table.py` from
 `benchmarks/results/aligner.json` and `statistical_aligners.json`.
 
 {tables(record, others)}
@@ -157,8 +158,9 @@ the default settings. This card is written by `benchmarks/alignment/aligner_tabl
 - Text of all parts is trained on, that of the test part too, without its links, as every statistical aligner is given
   it. Hand-made links are those of the training part only, drawn by the seed; where the column says bitext only, none is
   used anywhere, thresholds included. Development parts chose the default settings; test parts chose nothing.
-- Words are those of the sets, lower-cased for eflomal; `(grc-lemma)` has Greek lemmas instead of the surface. All words
-  count, punctuation included.
+- Words are those of the sets, lower-cased for eflomal. `(grc-lemma)` has Greek lemmas instead of the words;
+  `+ grc-lemma` and `+ he-strongs` have them beside the words (`--source-lemmas`), and there eflomal reads the lemmas.
+  All words count, punctuation included.
 - eflomal runs as it is by default, once for each seed; of its two directions and their symmetrisations that which is
   best on the test part is shown, which favours it. So are the best of sil-thot's aligners and of `builtin`.
 - The teacher alone is eflomal as the aligner runs it: another prior for words without a partner, several forms of the
