@@ -68,7 +68,8 @@ class Stage:
         share: of the training's time.
         most_batches: of all passes together; None = as many as they have.
         new_network: the network is new at its beginning: the learning rate rises first, and if there is a budget, the
-            stage takes its share of it, however many passes that makes.
+            stage takes its share of it, however many passes that makes. Without it the passes are the most, the share
+            the longest.
     """
 
     draw: Callable[[np.random.Generator], np.ndarray]
@@ -274,15 +275,16 @@ class _Fit:
     def _passes(self, stage: Stage) -> Iterator[tuple[np.ndarray, float]]:
         """Yield the batches of a stage that are left, and the share of the stage that is done before each."""
         state = self.state
-        budget = self.budget * stage.share if self.budget is not None and stage.new_network else None
-        while budget is not None or state.epoch < stage.epochs:
+        budget = self.budget * stage.share if self.budget is not None else None
+        while (budget is not None and stage.new_network) or state.epoch < stage.epochs:
             generator = np.random.default_rng([self.seed, state.stage, state.epoch])
             batches = list(self.text.cut(stage.draw(generator), stage.cells, generator))
             total = min(stage.epochs * len(batches), stage.most_batches or stage.epochs * len(batches))
             while state.batch < len(batches):
-                done = (state.epoch * len(batches) + state.batch) / total
-                if budget is not None:
-                    done = (self._seconds() - state.began) / budget
+                passes = (state.epoch * len(batches) + state.batch) / total
+                spent = (self._seconds() - state.began) / budget if budget is not None else 0.0
+                # A stage that goes on with the network has enough of its passes, even where there is time for more.
+                done = spent if budget is not None and stage.new_network else max(passes, spent)
                 if done >= 1:
                     return
                 state.batch += 1

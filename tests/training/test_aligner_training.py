@@ -219,6 +219,25 @@ def test_progress_rises_to_the_end() -> None:
     assert 1 < told[-1].seconds < 30
 
 
+def test_no_stage_takes_more_than_its_share_of_the_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, true = corpus()
+    known = dataclasses.replace(data, gold={place: Gold(true[place], true[place]) for place in range(10)})
+    update, steps = aligner_state.AlignerState.update, [0] * 5
+
+    def counting(state: aligner_state.AlignerState, loss: object, rate: float) -> None:
+        steps[state.stage] += 1
+        update(state, loss, rate)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(aligner_state.AlignerState, "update", counting)
+    monkeypatch.setattr(aligner_training._Fit, "_seconds", lambda fit: float(sum(steps)))  # a step takes a second
+    fit_aligner(known, dataclasses.replace(SMALL, gold_epochs=10**6, gold_steps=10**6), minutes=200 / 60)
+    assert steps == [60, 10, 60, 10, 60]
+    steps[:] = [0] * 5
+    fit_aligner(known, dataclasses.replace(SMALL, gold_epochs=1, gold_steps=3), minutes=200 / 60)
+    assert (steps[0], steps[2], steps[4]) == (60, 60, 60)
+    assert steps[1] == steps[3] <= 3
+
+
 def test_lexicon_and_lemmas_are_taken() -> None:
     data, true = corpus()
     lemmas = [[word.upper() for word in words] for words in data.source]
