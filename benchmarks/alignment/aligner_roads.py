@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from aligner import MEASURED, Measured, Results
+from aligner_table import table
 
 from hf_seq2seq_attn.probing import Gold, threshold_links
 from hf_seq2seq_attn.training.aligner_data import AlignerData
@@ -65,7 +66,7 @@ def main() -> int:
     parser.add_argument("--table", type=Path, help="print this file as Markdown, and measure nothing")
     chosen = parser.parse_args()
     if chosen.table is not None:
-        print(table(read_metrics(chosen.table)))
+        print(roads_table(read_metrics(chosen.table)))
         return 0
     if None in (chosen.data, chosen.output, chosen.work):
         parser.error("give data, --output and --work")
@@ -109,14 +110,14 @@ def own_links(known: AlignerData, settings: AlignerSettings) -> tuple[AlignerDat
     return dataclasses.replace(known, gold=gold), dataclasses.replace(settings, held_out=0.0, gold_steps=1)
 
 
-def table(record: dict[str, Any]) -> str:
+def roads_table(record: dict[str, Any]) -> str:
     """Return the figures as Markdown, the best first."""
-    lines = ["| hand-aligned pairs | road | AER on dev | on test | CPU minutes |", "|---|---|---|---|---|"]
-    for amount, roads in record["sets"][SET].items():
-        for road, found in sorted(roads.items(), key=lambda each: each[1]["dev_aer"]):
-            figures = f"{found['dev_aer']:.4f} | {found['test_aer']:.4f} | {found['minutes']:.1f}"
-            lines.append(f"| {amount} | {road} | {figures} |")
-    return "\n".join(lines)
+    rows = [
+        (amount, road, f"{found['dev_aer']:.4f}", f"{found['test_aer']:.4f}", f"{found['minutes']:.1f}")
+        for amount, roads in record["sets"][SET].items()
+        for road, found in sorted(roads.items(), key=lambda each: each[1]["dev_aer"])
+    ]
+    return "\n".join(table(("hand-aligned pairs", "road", "AER on dev", "on test", "CPU minutes"), rows))
 
 
 if __name__ == "__main__":
