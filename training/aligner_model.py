@@ -1,13 +1,14 @@
 """The network of the word aligner: two encoders, cross-attention in both directions, and a look at the whole grid.
 
 Both sides are read with full context. Each target word attends to the source words or to NULL, each source word to the
-target words or to NULL; both maps, what a statistical teacher says and where the cells lie are then read as one picture
-by a small convolution, which corrects both maps and gives every cell a probability of its own: a link rarely stands
-alone, and what a word's neighbours link to says much about where it links.
+target words or to NULL; both maps, what a statistical teacher says, where the cells lie and which words meet there are
+then read as one picture by a small convolution, which corrects both maps and gives every cell a probability of its own:
+a link rarely stands alone, and what a word's neighbours link to says much about where it links.
 
 Shapes: B pairs, T target words, S source words, E `width`. Masks are bool, True = a word.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -155,13 +156,24 @@ class Direction(nn.Module):
 
 
 class GridReader(nn.Module):
-    """Two convolutions over the grid of a sentence pair: (B, C, T, S) to corrections of both maps and link logits."""
+    """Two convolutions over the grid of a sentence pair: to corrections of both maps and link logits.
+
+    Scores alone would not do: annotators link "of" here and leave it there, for reasons that lie in the words. So those
+    are seen, too: each side's states along the rows or columns of the picture, and `PRODUCTS` bilinear forms of both.
+    """
 
     CHANNELS = 6 + TEACHER_CHANNELS + 1
+    PRODUCTS, PRODUCT_WIDTH = 8, 16
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, size: NetworkSize) -> None:
         super().__init__()
-        self.wide = nn.Conv2d(self.CHANNELS, width, 5, padding=2)
+        width = size.grid_width
+        self.source_norm, self.target_norm = nn.LayerNorm(size.width), nn.LayerNorm(size.width)
+        self.dropout = nn.Dropout(size.dropout)
+        self.source_factors = nn.Linear(size.width, self.PRODUCTS * self.PRODUCT_WIDTH)
+        self.target_factors = nn.Linear(size.width, self.PRODUCTS * self.PRODUCT_WIDTH)
+        self.columns, self.rows = nn.Linear(size.width, width), nn.Linear(size.width, width)
+        self.wide = nn.Conv2d(self.CHANNELS + self.PRODUCTS, width, 5, padding=2)
         self.narrow = nn.Conv2d(width, width, 3, padding=1)
         self.out = nn.Conv2d(width, 3, 1)
         # Twice as fast on CPUs, with the same numbers.
@@ -171,11 +183,27 @@ class GridReader(nn.Module):
         if self.out.bias is not None:
             nn.init.zeros_(self.out.bias)
 
-    def forward(self, channels: Tensor, cells: Tensor) -> Tensor:
-        """Return (B, 3, T, S); channels (B, C, T, S) and cells (B, 1, T, S), 1 = inside the sentence."""
-        hidden = F.relu(self.wide(channels.contiguous(memory_format=torch.channels_last))) * cells
+    def forward(self, channels: Tensor, cells: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        """Return (B, 3, T, S).
+
+        Args:
+            channels: (B, C, T, S); cells: (B, 1, T, S), 1 = inside the sentence.
+            source, target: (B, S, E), (B, T, E) states.
+        """
+        source, target = self.dropout(self.source_norm(source)), self.dropout(self.target_norm(target))
+        picture = torch.cat([channels, self._products(source, target)], dim=1) * cells
+        hidden = self.wide(picture.contiguous(memory_format=torch.channels_last))
+        words = self.rows(target)[:, :, None] + self.columns(source)[:, None]
+        hidden = F.relu(hidden + words.permute(0, 3, 1, 2)) * cells
         hidden = hidden + F.relu(self.narrow(hidden)) * cells
         return self.out(hidden)
+
+    def _products(self, source: Tensor, target: Tensor) -> Tensor:
+        source, target = (
+            factors(states).unflatten(-1, (self.PRODUCTS, self.PRODUCT_WIDTH)).transpose(1, 2)
+            for factors, states in ((self.source_factors, source), (self.target_factors, target))
+        )
+        return target @ source.transpose(-1, -2) / math.sqrt(self.PRODUCT_WIDTH)
 
 
 class AlignerNetwork(nn.Module):
@@ -188,7 +216,7 @@ class AlignerNetwork(nn.Module):
         self.target = SideEncoder(size.target_forms, size.target_ngrams, size)
         self.forward_direction = Direction(size)
         self.reverse_direction = Direction(size)
-        self.grid = GridReader(size.grid_width)
+        self.grid = GridReader(size)
         self.link_scale = nn.Parameter(torch.tensor([0.5, 0.5, 2.0]))
         # The network starts from what the teacher says, and learns where it errs.
         self.map_trust = nn.Parameter(torch.tensor([1.0, 1.0]))
@@ -247,7 +275,8 @@ class AlignerNetwork(nn.Module):
         reverse = reverse + self.map_trust[1] * _evidence(said_reverse) * told[:, None, None]
         told = told[:, None, None, None].expand(-1, 1, *channels.shape[2:])
         with torch.autocast(channels.device.type, torch.bfloat16, enabled=has_fast_bfloat16(channels.device)):
-            change = self.grid(torch.cat([channels, teacher, told], dim=1) * cells, cells).float()
+            channels = torch.cat([channels, teacher, told], dim=1)
+            change = self.grid(channels, cells, source_states, target_states).float()
         last_forward = log_shares(forward + F.pad(change[:, 0], (1, 0)), source_real)
         last_reverse = log_shares(reverse + F.pad(change[:, 1].transpose(1, 2), (1, 0)), target_real)
         links = (

@@ -27,8 +27,8 @@ class AlignerSettings:
         gold_epochs, gold_steps, gold_learning_rate: after that, passes over the hand-aligned pairs alone, at most so
             many steps; there what the annotators do differently from the teacher is learnt.
         self_training: times that a new network is then trained on all of the text, with the links that the last one
-            finds in the pairs that are not hand-aligned taken as made by hand; not where most pairs are hand-aligned.
-            So the annotators' ways reach all of the text.
+            finds in the pairs that are not hand-aligned taken as made by hand. So the annotators' ways reach all of the
+            text. Where most pairs are hand-aligned the time goes into as many more passes over the text and over them.
         blind: share of the pairs in which the network does not see what the teacher says.
         reconstruction: weight of predicting each word from those that it is aligned with.
         agreement: weight of the difference between the two directions.

@@ -241,15 +241,18 @@ class _Fit:
         text = Stage(self._epoch, self.cells, settings.epochs, settings.learning_rate, 1.0)
         if not len(known):
             return [text]
-        rounds = settings.self_training if 2 * len(known) <= len(places) else 0
-        text = dataclasses.replace(text, share=(1 - BY_HAND_SHARE) / (1 + rounds))
+        rounds, longer = settings.self_training, 1
+        if 2 * len(known) > len(places):
+            # There is little that self-training could still reach; its time is better spent on what is known.
+            rounds, longer = 0, 1 + rounds
+        text = dataclasses.replace(text, epochs=longer * settings.epochs, share=(1 - BY_HAND_SHARE) / (1 + rounds))
         by_hand = Stage(
             lambda generator: known,
             max(1, self.cells // SMALLER_BATCHES),
-            settings.gold_epochs,
+            longer * settings.gold_epochs,
             settings.gold_learning_rate,
             BY_HAND_SHARE / max(1, rounds),
-            most_batches=settings.gold_steps,
+            most_batches=longer * settings.gold_steps,
             new_network=False,
         )
         again = dataclasses.replace(text, draw=lambda generator: places)

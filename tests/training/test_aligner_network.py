@@ -18,7 +18,7 @@ from hf_seq2seq_attn.training.aligner_losses import (
     reconstruction_loss,
     row_shares,
 )
-from hf_seq2seq_attn.training.aligner_model import AlignerNetwork, NetworkSize, diagonal_distance
+from hf_seq2seq_attn.training.aligner_model import AlignerNetwork, GridReader, NetworkSize, diagonal_distance
 from hf_seq2seq_attn.training.aligner_text import FeatureIndex
 
 SOURCE = [["a", "b", "c"], ["b"], [], ["c", "a", "b", "d", "a"]]
@@ -78,6 +78,27 @@ def test_padding_changes_nothing() -> None:
         for padded, own, (height, width) in zip(together, alone, cuts, strict=True):
             # The grid is read in bfloat16, whose sums may round differently.
             assert padded[row, :height, :width] == pytest.approx(own[0], abs=0.02)
+
+
+def test_every_cell_sees_the_two_words_that_meet_there() -> None:
+    reader, (source, target) = network().grid, (torch.randn(2, 5, 12), torch.randn(2, 4, 12))
+    channels, cells = torch.randn(2, GridReader.CHANNELS, 4, 5), torch.ones(2, 1, 4, 5)
+    for kernel in (reader.wide, reader.narrow):  # of which only the middle is left: a cell sees itself
+        middle = kernel.weight.shape[-1] // 2
+        others = torch.ones_like(kernel.weight)
+        others[..., middle, middle] = 0
+        kernel.weight.data.mul_(1 - others)
+    with torch.no_grad():
+        found = reader(channels, cells, source, target)
+        for b, t, s in np.ndindex(2, 4, 5):
+            column, row = reader.source_norm(source[b, s]), reader.target_norm(target[b, t])
+            factors = reader.source_factors(column) * reader.target_factors(row)
+            seen = torch.cat([channels[b, :, t, s], factors.view(reader.PRODUCTS, -1).sum(1) / 4])
+            words = reader.rows(row) + reader.columns(column)
+            hidden = torch.relu(reader.wide.weight[:, :, 2, 2] @ seen + reader.wide.bias + words)
+            hidden = hidden + torch.relu(reader.narrow.weight[:, :, 1, 1] @ hidden + reader.narrow.bias)
+            expected = reader.out.weight[:, :, 0, 0] @ hidden + reader.out.bias
+            assert found[b, :, t, s].numpy() == pytest.approx(expected.numpy(), abs=1e-4)
 
 
 def test_a_pair_that_the_teacher_is_hidden_from_ignores_it() -> None:
