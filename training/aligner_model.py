@@ -47,7 +47,7 @@ class NetworkSize:
     width: int = 128
     layers: int = 2
     attention: str = "dot"
-    grid_width: int = 16
+    grid_width: int = 32
     dropout: float = 0.2
     form_dropout: float = 0.1
 

@@ -45,7 +45,7 @@ class AlignerSettings:
     width: int = 128
     layers: int = 2
     attention: str = "dot"
-    grid_width: int = 16
+    grid_width: int = 32
     dropout: float = 0.2
     form_dropout: float = 0.1
     most_features: int = 30_000
