@@ -278,16 +278,17 @@ class _Fit:
     def _passes(self, stage: Stage) -> Iterator[tuple[np.ndarray, float]]:
         """Yield the batches of a stage that are left, and the share of the stage that is done before each."""
         state = self.state
-        budget = self.budget * stage.share if self.budget is not None else None
-        while (budget is not None and stage.new_network) or state.epoch < stage.epochs:
+        budget = math.inf if self.budget is None else self.budget * stage.share
+        by_time = stage.new_network and budget < math.inf
+        while by_time or state.epoch < stage.epochs:
             generator = np.random.default_rng([self.seed, state.stage, state.epoch])
             batches = list(self.text.cut(stage.draw(generator), stage.cells, generator))
             total = min(stage.epochs * len(batches), stage.most_batches or stage.epochs * len(batches))
             while state.batch < len(batches):
                 passes = (state.epoch * len(batches) + state.batch) / total
-                spent = (self._seconds() - state.began) / budget if budget is not None else 0.0
+                spent = (self._seconds() - state.began) / budget
                 # A stage that goes on with the network has enough of its passes, even where there is time for more.
-                done = spent if budget is not None and stage.new_network else max(passes, spent)
+                done = spent if by_time else max(passes, spent)
                 if done >= 1:
                     return
                 state.batch += 1
