@@ -147,9 +147,10 @@ tags:
 
 Two encoders of words and their letters, one cross-attention in each direction (scaled dot product or additive) with a
 column for words without a partner, and a small convolution over the grid of both; it is trained on the links that a
-statistical aligner finds on several forms of the text. Where some pairs are hand-aligned it is then trained on those,
-and twice more from new on all of the text as it reads it by then (self-training). All figures are of the default
-settings. This card is written by `benchmarks/alignment/aligner_table.py` from
+statistical aligner finds on several forms of the text. The convolution sees the words that meet in a cell, too. Where
+some pairs are hand-aligned the network is then trained on those, and twice more from new on all of the text as it reads
+it by then (self-training); where most are, it passes over them three times as often instead. All figures are of the
+default settings. This card is written by `benchmarks/alignment/aligner_table.py` from
 `benchmarks/results/aligner.json` and `statistical_aligners.json`.
 
 {tables(record, others)}
