@@ -233,6 +233,8 @@ def _examination(metrics: Mapping[str, Any], config: Mapping[str, Any], pictures
                 f"alignment error rate {scores['aer']:.3f} (95% interval {low:.3f} to {high:.3f}), precision "
                 f"{scores['precision']:.3f}, recall {scores['recall']:.3f}, {scores['sentences']:,} sentences."
             )
+    if "alignment_reading" in metrics:
+        lines.append(_reading(metrics["alignment_reading"]))
     if ATTENTION_FILE in pictures:
         lines.append(f"![What each target word looked at, in one sentence pair]({ATTENTION_FILE})")
     if len(lines) == 1:
@@ -242,6 +244,16 @@ def _examination(metrics: Mapping[str, Any], config: Mapping[str, Any], pictures
         "(Jain and Wallace 2019; Wiegreffe and Pinter 2019)."
     )
     return "\n\n".join(lines)
+
+
+def _reading(reading: Mapping[str, Any]) -> str:
+    heads = ", ".join(f"{layer}.{head}" for layer, head in reading["heads"])
+    return (
+        f"Its word alignment is read in {'the mean of the heads' if len(reading['heads']) > 1 else 'head'} {heads} "
+        f"(layer.head, from 0), {reading['align_with']} rows: of all heads and both kinds of rows, it agrees best "
+        f"there with another aligner's links, 2 |A & B| / (|A| + |B|) = {reading['agreement']:.3f} over "
+        f"{reading['pairs']:,} pairs ({reading['aligner']}). No gold was used."
+    )
 
 
 def _limits(metrics: Mapping[str, Any], recipe: Recipe) -> str:

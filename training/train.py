@@ -28,6 +28,7 @@ from transformers.utils.logging import disable_progress_bar
 from hf_seq2seq_attn.text_files import InputError, check_output_folder
 from hf_seq2seq_attn.tokenizer_pair import AnyTokenizer, load_tokenizer, load_tokenizer_files
 
+from .alignment_reading import choose_reading, is_unread
 from .card import write_card
 from .checkpoints import step_of
 from .collation import Seq2SeqCollator
@@ -350,6 +351,7 @@ def _finish(
             model = AutoModelForSeq2SeqLM.from_pretrained(folder)
         _write_run(recipe, folder, model, trainer, metrics, corpora, dev_losses)
         run.finish()
+    model.name_or_path = str(run.run_dir)
 
 
 def _write_run(
@@ -364,6 +366,12 @@ def _write_run(
     """Score the model, and write everything besides it and its tokenizer that the folder holds."""
     tokenizer: Any = trainer.processing_class
     save_recipe(recipe, run_dir / RECIPE_FILE)
+    shown = corpora.get("dev", corpora["train"])
+    # It is the saved files that say where the alignment is read, not those that training began with.
+    model.name_or_path = str(run_dir)
+    if recipe.alignment is None and is_unread(model.config):
+        reading = choose_reading(run_dir, model, tokenizer, shown, corpora["train"])
+        metrics |= {"alignment_reading": reading} if reading else {}
     settings = scoring_settings(recipe.validation, getattr(trainer.args, "generation_num_beams", None))
     for part in ("dev", "test"):
         if part in corpora:
@@ -371,7 +379,6 @@ def _write_run(
     for key in ("loss", "guided_loss"):
         if f"eval_{key}" in dev_losses:
             metrics["dev"][key] = dev_losses[f"eval_{key}"]
-    shown = corpora.get("dev", corpora["train"])
     example = choose_example(shown)
     metrics["example"] = {"source": " ".join(shown.sources[example]), "target": " ".join(shown.targets[example])}
     write_metrics(run_dir / METRICS_FILE, metrics)
