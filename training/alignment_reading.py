@@ -102,9 +102,7 @@ def _maps(
 
 def _statistical_links(learnt: Sequence[Pair], compared: Sequence[Pair]) -> list[Links]:
     """Return the links of a statistical aligner in the pairs compared; it learns from these, too, and ignores case."""
-    sources, targets = (
-        [[word.lower() for word in pair[side]] for pair in (*compared, *learnt)] for side in (0, 1)
-    )
+    sources, targets = ([[word.lower() for word in pair[side]] for pair in (*compared, *learnt)] for side in (0, 1))
     aligner = StatisticalAligner.fit(sources, targets)
     both = aligner.links(sources[: len(compared)], targets[: len(compared)])
     return [symmetrize(forward, reverse, SYMMETRIZATION) for forward, reverse in zip(*both, strict=True)]
