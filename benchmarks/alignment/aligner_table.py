@@ -38,7 +38,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def tables(record: dict[str, Any], others: dict[str, Any]) -> str:
     """Return the main table, the curve and how it was measured, as Markdown."""
-    sets = record["sets"]
+    sets = {name: found for name, found in record["sets"].items() if "aligner" in found}
     lines = [
         *table(
             (
