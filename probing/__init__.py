@@ -37,7 +37,7 @@ from .formats import (
     write_pairs,
 )
 from .generation import sequence_attentions
-from .head_choice import HeadChoice, choose_by_aer, choose_by_agreement
+from .head_choice import HeadChoice, ScoredCandidate, choose_by_aer, choose_by_agreement
 from .head_fit import FitReport, HeadFit, calibration_error, fit_heads
 from .head_picture import draw_head_figure, save_head_picture
 from .head_report import HeadReport, head_distances, report_heads
@@ -119,6 +119,7 @@ __all__ = [
     "choose_by_agreement",
     "choose_by_aer",
     "HeadChoice",
+    "ScoredCandidate",
     "fit_heads",
     "HeadFit",
     "FitReport",

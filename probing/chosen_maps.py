@@ -171,6 +171,12 @@ def _of_heads(
     arguments: dict[str, Any],
 ) -> Iterator[AttentionMaps]:
     layers, heads = (sorted(set(numbers)) for numbers in zip(*choice.heads, strict=True))
+    if weights != "attention" and len(layers) > 1:
+        raise UnusableError(
+            f"weights is {weights!r}, but the heads saved with the model, {choice.name}, are of several layers, whose "
+            f"norms have no common scale; read weights='attention', or name a layer, the heads and the rows "
+            f"(align_with={choice.align_with!r} is that of the saved heads)"
+        )
     maps_of_pairs = extract(
         model,
         tokenizer,

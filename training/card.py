@@ -185,9 +185,11 @@ def _numbers(metrics: Mapping[str, Any]) -> str:
         text += "\n\nText is scored as it stands in the files. " + " ".join(signatures)
     beams = metrics[parts[-1]].get("num_beams")
     if beams and any(key in TEXT_METRICS for key in metrics[parts[-1]]):
+        penalty = metrics[parts[-1]].get("length_penalty")
+        chosen = f", length penalty {penalty:g}" if penalty else ""
         text += (
-            f"\n\nTranslations are of {beams} beam(s), and of at most {LIMIT_FACTOR} times the source's tokens plus "
-            f"{LIMIT_EXTRA}."
+            f"\n\nTranslations are of {beams} beam(s){chosen}, and of at most {LIMIT_FACTOR} times the source's tokens "
+            f"plus {LIMIT_EXTRA}."
         )
     return text
 
@@ -248,11 +250,15 @@ def _examination(metrics: Mapping[str, Any], config: Mapping[str, Any], pictures
 
 def _reading(reading: Mapping[str, Any]) -> str:
     heads = ", ".join(f"{layer}.{head}" for layer, head in reading["heads"])
+    several = "the mean of the heads" if len(reading["heads"]) > 1 else "head"
+    where = f"Its word alignment is read in {several} {heads} (layer.head, from 0), {reading['align_with']} rows"
+    if "agreement" not in reading:
+        return f"{where}, as was chosen for the model that training began with."
+    default = f"; by default ({reading['default']}) it would be {reading['default_agreement']:.3f}"
     return (
-        f"Its word alignment is read in {'the mean of the heads' if len(reading['heads']) > 1 else 'head'} {heads} "
-        f"(layer.head, from 0), {reading['align_with']} rows: of all heads and both kinds of rows, it agrees best "
-        f"there with another aligner's links, 2 |A & B| / (|A| + |B|) = {reading['agreement']:.3f} over "
-        f"{reading['pairs']:,} pairs ({reading['aligner']}). No gold was used."
+        f"{where}. There it agrees with another aligner's links, 2 |A & B| / (|A| + |B|) = {reading['agreement']:.3f} "
+        f"over {reading['pairs']:,} pairs{'' if reading['agreement'] == reading['default_agreement'] else default}; no "
+        f"other heads or rows agree clearly better. The other aligner: {reading['aligner']}. No gold was used."
     )
 
 

@@ -85,7 +85,7 @@ def settle(guidance: GuidedAttention, config: Any) -> GuidedRows:
             "cross_attention_type='none' has no attention to guide; choose another or drop the alignment section"
         )
     rows = guidance.rows or default_rows(config)
-    layers, heads = _layers_and_heads(config)
+    layers, heads = layers_and_heads(config)
     layer = guidance.layer if guidance.layer is not None else getattr(config, "alignment_layer", None)
     if layer is None:
         layer = max(layers - 2, 0) if rows == "output" else (layers - 1) // 2
@@ -330,7 +330,7 @@ def _lengthened(inputs: dict[str, Any], rows: int) -> dict[str, Any]:
     return {key: F.pad(value, (0, rows), value=fills[key]) if key in fills else value for key, value in inputs.items()}
 
 
-def _layers_and_heads(config: Any) -> tuple[int, int]:
+def layers_and_heads(config: Any) -> tuple[int, int]:
     """Return how many layers of cross-attention maps the model gives, and the heads in each."""
     if getattr(config, "decoder_is_recurrent", False):
         return 1, config.cross_attention_heads or 1

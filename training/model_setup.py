@@ -19,6 +19,7 @@ from hf_seq2seq_attn.probing import set_languages
 from hf_seq2seq_attn.text_files import InputError
 from hf_seq2seq_attn.tokenizer_pair import AnyTokenizer, TokenizerPair, check_vocabularies, load_tokenizer, sides
 
+from .alignment_reading import inherit_reading
 from .data import ParallelCorpus
 from .recipe import Recipe, TokenizerRecipe, refuse_unknown
 from .tokenization import train_tokenizer
@@ -65,6 +66,7 @@ def make_model(recipe: Recipe, tokenizer: AnyTokenizer) -> PreTrainedModel:
     if init_from is not None:
         model = _load_model(init_from, fields, guided=recipe.alignment is not None)
         check_fit(tokenizer, model, str(init_from))
+        inherit_reading(model)
         if hasattr(sides(tokenizer)[1], "tgt_lang"):
             # So that `generate` writes the language that was trained.
             for name, value in set_languages(model, tokenizer).generate_kwargs().items():

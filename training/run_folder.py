@@ -103,9 +103,12 @@ class RunFolder:
             seal(self._finished)
         names = sorted(path.name for path in self._finished.iterdir() if path.name != MANIFEST_FILE)
         last = [name for name in (WEIGHTS_FILE, METRICS_FILE) if name in names]
-        # What an earlier run left under these names would make a mixture of two look finished.
-        # A choice of heads or a report that was made of an earlier model is not this one's.
-        for name in [*last, CHOICE_FILE, REPORT_FILE]:
+        # A choice of heads or a report that was made of an earlier model is not this one's, unless it was moved up by
+        # an earlier call.
+        own = read_manifest(self._finished) or {}
+        foreign = [name for name in (CHOICE_FILE, REPORT_FILE) if name not in own]
+        # What an earlier run left under the last names would make a mixture of two look finished.
+        for name in [*last, *foreign]:
             (self.run_dir / name).unlink(missing_ok=True)
         for name in [*(name for name in names if name not in last), *last]:
             goal = self.run_dir / name

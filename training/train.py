@@ -28,7 +28,7 @@ from transformers.utils.logging import disable_progress_bar
 from hf_seq2seq_attn.text_files import InputError, check_output_folder
 from hf_seq2seq_attn.tokenizer_pair import AnyTokenizer, load_tokenizer, load_tokenizer_files
 
-from .alignment_reading import choose_reading, is_unread
+from .alignment_reading import choose_reading, inherited_reading, is_unread
 from .card import write_card
 from .checkpoints import step_of
 from .collation import Seq2SeqCollator
@@ -370,7 +370,7 @@ def _write_run(
     # It is the saved files that say where the alignment is read, not those that training began with.
     model.name_or_path = str(run_dir)
     if recipe.alignment is None and is_unread(model.config):
-        reading = choose_reading(run_dir, model, tokenizer, shown, corpora["train"])
+        reading = choose_reading(run_dir, model, tokenizer, shown, corpora["train"]) or inherited_reading(model)
         metrics |= {"alignment_reading": reading} if reading else {}
     settings = scoring_settings(recipe.validation, getattr(trainer.args, "generation_num_beams", None))
     for part in ("dev", "test"):

@@ -15,6 +15,7 @@ import json
 import shutil
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,8 @@ from hf_seq2seq_attn.training.train import train
 RESULTS = Path(__file__).parents[1] / "results" / "quality"
 KINDS = {"row": MAIN, "ablation": ABLATION, "trial": TRIALS}
 TRIALS_FILE = "trials.md"
+WRITTEN_EVERY = 60.0
+"""Seconds between two records of the CPU time."""
 TRIALS_HEAD = "| trial | what it changes | score on dev (greedy) | epochs | CPU minutes |\n|---|---|---|---|---|\n"
 
 
@@ -43,7 +46,8 @@ class Stopped(BaseException):
 class CpuMinutes:
     """The CPU time that a run has taken, over all processes that worked at it, in a file beside its folder.
 
-    What an interrupted run had done since its last checkpoint, and does again, is in it twice.
+    What an interrupted run had done since its last checkpoint, and does again, is in it twice. The file is written each
+    minute, so that a process that is killed leaves its time there, too.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,12 +59,24 @@ class CpuMinutes:
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
         """Add what the block takes, however it ends."""
-        started = time.process_time()
+        before, started, ended = self.value(), time.process_time(), threading.Event()
+
+        def write() -> None:
+            minutes = before + (time.process_time() - started) / 60
+            write_atomically(self.path, [json.dumps({"minutes": round(minutes, 2)}) + "\n"])
+
+        def write_now_and_then() -> None:
+            while not ended.wait(WRITTEN_EVERY):
+                write()
+
+        writer = threading.Thread(target=write_now_and_then, daemon=True)
+        writer.start()
         try:
             yield
         finally:
-            minutes = self.value() + (time.process_time() - started) / 60
-            write_atomically(self.path, [json.dumps({"minutes": round(minutes, 2)}) + "\n"])
+            ended.set()
+            writer.join()
+            write()
 
 
 def do_run(run: Run, data: Path, work: Path, results: Path) -> bool:

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -176,11 +177,14 @@ def test_runs_are_compared_once_they_are_there(
     assert comparisons.compare_all(data, work, tmp_path) == ["decoding.json", "by_length.json"]
     speed = json.loads((tmp_path / "decoding.json").read_text(encoding="utf-8"))
     assert set(speed["seconds"]) == {"hybrid", "transformer"} and 0.2 < speed["ratios"]["hybrid"] < 5
-    assert "times faster" in table.decoding_line(speed)
+    assert "times as fast (target 1.5: " in table.decoding_line(speed)
     lengths = json.loads((tmp_path / "by_length.json").read_text(encoding="utf-8"))["models"]["additive"]["by_length"]
-    # Sources of 2, 3, 4 words, of all test sets together.
-    assert [row["sentences"] for row in lengths] == [4, 3, 2] and (tmp_path / "by_length.png").stat().st_size > 1000
+    # Sources of 2, 3, 4 words, of both Flickr test sets together.
+    assert [row["sentences"] for row in lengths] == [3, 2, 2] and (tmp_path / "by_length.png").stat().st_size > 1000
     assert comparisons.compare_all(data, work, tmp_path) == []
+    speed["runs"]["hybrid"] = "de_en_bahdanau, of another day"
+    (tmp_path / "decoding.json").write_text(json.dumps(speed), encoding="utf-8")
+    assert comparisons.compare_all(data, work, tmp_path) == ["decoding.json"]
 
 
 def test_error_rates_are_those_of_whole_words() -> None:
@@ -243,7 +247,7 @@ def test_the_table_judges_by_all_targets_and_means_over_languages() -> None:
     assert table.results_row(transformer, {"en_de_transformer": made_metrics(reached)})[-1] == "reached"
     missed = {**reached, "test_2017_mscoco": {"bleu_lc": 30.4, "bleu": 29.0, "chrf": 60.0}}
     cells = table.results_row(transformer, {"en_de_transformer": made_metrics(missed)})
-    assert cells[-1] == "**missed**" and cells[3].startswith("41.50 / 34.00 / 30.40 (95% 41.5 to 41.5)")
+    assert cells[-1] == "**missed**" and cells[3].startswith("41.50 (41.5 to 41.5) / 34.00")
 
     medium = next(row for row in runs.ROWS if len(row.runs) == 10)
     found = {
@@ -252,8 +256,51 @@ def test_the_table_judges_by_all_targets_and_means_over_languages() -> None:
     cells = table.results_row(medium, found)
     assert cells[3] == "9.50" and cells[-1] == "reached" and cells[7] == "100"
     found.popitem()
-    assert table.results_row(medium, found)[-1] == "9 of 10 runs"
+    assert table.results_row(medium, found)[3] == "9 of 10 runs"
     assert table.results_row(medium, {})[3] == "not run"
+
+
+def test_a_row_is_judged_by_the_run_that_it_should_be_near() -> None:
+    import runs
+    import table
+
+    hybrid = next(row for row in runs.ROWS if row.near)
+
+    def judged(bleu: float) -> tuple[str, str]:
+        tests = {test: {"bleu_lc": 20.0, "bleu": 20.0, "chrf": 60.0} for test in runs.EN_DE.tests}
+        first = runs.EN_DE.tests[0]
+        own = {**tests, first: {**tests[first], "bleu_lc": bleu}}
+        other = {**tests, first: {**tests[first], "bleu_lc": 40.0}}
+        found = {"en_de_hybrid": made_metrics(own), "en_de_transformer": made_metrics(other)}
+        cells = table.results_row(hybrid, found)
+        return cells[2], cells[-1]
+
+    assert judged(39.5) == ("39.5", "reached")
+    assert judged(39.4) == ("39.5", "**missed**")
+    assert (
+        table.results_row(
+            hybrid,
+            {
+                "en_de_hybrid": made_metrics(
+                    {test: {"bleu_lc": 1.0, "bleu": 1.0, "chrf": 1.0} for test in runs.EN_DE.tests}
+                )
+            },
+        )[-1]
+        == ""
+    )
+
+
+def test_the_time_of_a_process_that_is_killed_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import run_all
+
+    monkeypatch.setattr(run_all, "WRITTEN_EVERY", 0.01)
+    clock = run_all.CpuMinutes(tmp_path / "cpu.json")
+    (tmp_path / "cpu.json").write_text('{"minutes": 5.0}')
+    with clock.counted():
+        started = time.process_time()
+        while clock.value() < 5.01:
+            assert time.process_time() - started < 30
+    assert 5.01 <= clock.value() < 5.5
 
 
 def test_the_ablation_differs_from_the_mean_of_its_baseline() -> None:

@@ -397,6 +397,36 @@ def test_killed_while_the_finished_files_are_put_in_place(
     assert type(AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run")) is type(result.model)
 
 
+@pytest.mark.parametrize("last", ["alignment.json", "report.html", "tokenizer.json"])
+def test_what_is_in_place_already_stays_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str) -> None:
+    """Of a model before, a choice of heads and a report go; this run's own stay, wherever it was killed."""
+    names = ["alignment.json", "metrics.json", "model.safetensors", "tokenizer.json"]
+    run = RunFolder(tmp_path)
+    for name in names:
+        (tmp_path / name).write_text("old")
+    (tmp_path / "report.html").write_text("old")
+    finished = run.start_finished()
+    for name in names:
+        (finished / name).write_text("new")
+    replace = Path.replace
+
+    def counted(path: Path, goal: Path) -> Path:
+        moved = replace(path, goal)
+        if path.name == last:
+            raise Killed
+        return moved
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", counted)
+        if last == "report.html":
+            run.finish()
+        else:
+            with pytest.raises(Killed):
+                run.finish()
+            RunFolder(tmp_path, is_written=True).finish()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(names, "new")
+
+
 @pytest.mark.parametrize("case", [(["training.max_steps=2"], (), {"train": PAIRS}), CASES[5]], ids=["steps", "early"])
 def test_killed_before_the_finished_files_are_all_written(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: tuple[list[str], Any, dict[str, int]]
