@@ -48,14 +48,21 @@ def train_aligner(
     source_lemmas: SourceLemmas = None,
     target_lemmas: TargetLemmas = None,
     ids: VerseIds = None,
-    minutes: Annotated[float | None, typer.Option(min=0.01, help="For all of it; default: as long as needed.")] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01, help="For teachers and training, after which the links are read off; default: as needed."
+        ),
+    ] = None,
     seeds: Annotated[str, typer.Option(help="Numbers with commas: a network for each, averaged.")] = "1",
     processes: Annotated[int, typer.Option(min=1, help="How many seeds are trained at once.")] = 1,
     suggest: Annotated[int, typer.Option(min=0, help="Print the N lines whose alignment by hand would help most.")] = 0,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="A setting of the network or training.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start anew, whatever the folder holds.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Take the place of another aligner in the folder.")
+    ] = False,
 ) -> None:
     """Train a word aligner on a bitext, with hand-made links where there are some; `align DIR` then takes new text.
 
@@ -96,7 +103,7 @@ def is_aligner(model: str) -> bool:
     """Tell whether `train-aligner` left this folder; raise an InputError if it has not finished yet."""
     if (Path(model) / "aligner.json").is_file():
         return True
-    if (Path(model) / "training" / "identity.json").is_file():
+    if (Path(model) / ".aligner-training" / "identity.json").is_file():
         raise InputError(f"{model}: an aligner whose training is not finished; repeat the command that began it")
     return False
 
@@ -136,7 +143,7 @@ def _refuse_other_options(context: typer.Context, folder: str, understood: Colle
         raise InputError(f"{folder}: is an aligner, no translation model; leave out {', '.join(given)}")
 
 
-def refuse_aligner_options(**given: Path | None) -> None:
+def refuse_aligner_options(**given: Any) -> None:
     """Raise an InputError for options that only an aligner understands."""
     found = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]
     if found:

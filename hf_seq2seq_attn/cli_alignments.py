@@ -4,7 +4,7 @@ A room is imported only inside its command, see `cli`.
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -83,17 +83,27 @@ def align(
     processes: Annotated[int, typer.Option(min=1, help="How many work at once; each loads the models.")] = 1,
     batch_size: PairsInBatch = 32,
     fixed_links: Annotated[Path | None, typer.Option(help="Aligners only: links that must come out.")] = None,
+    links_base: Annotated[
+        int | None, typer.Option(min=0, max=1, help="What --fixed-links count from; default: found.")
+    ] = None,
     source_lemmas: SourceLemmas = None,
     target_lemmas: TargetLemmas = None,
     ids: VerseIds = None,
 ) -> None:
     """Align words by a model's cross-attention, or by an aligner: N lines in, N lines of links out.
 
-    Words are what white space separates; links count them from 0. A run with -o that was stopped goes on when the same
-    command is given again. torchrun or accelerate launch, with -m hf_seq2seq_attn.cli align, share the work too.
-    MODEL may be a folder that train-aligner left; lemmas and names of verses are for those only.
+    Words are what white space separates; links count them from 0. A model's run with -o that was stopped goes on when
+    the same command is given again, and torchrun or accelerate launch, with -m hf_seq2seq_attn.cli align, share its
+    work. MODEL may be a folder that train-aligner left, which aligns a text in one go; lemmas, fixed links and names of
+    verses are for those only.
     """
-    files = {"fixed_links": fixed_links, "source_lemmas": source_lemmas, "target_lemmas": target_lemmas, "ids": ids}
+    files: dict[str, Any] = {
+        "fixed_links": fixed_links,
+        "links_base": links_base,
+        "source_lemmas": source_lemmas,
+        "target_lemmas": target_lemmas,
+        "ids": ids,
+    }
     if is_aligner(model):
         align_by_aligner(context, model, source, target, output, format_name=output_format, soft=soft, **files)
         return

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from hf_seq2seq_attn.cores import usable_cores
 from hf_seq2seq_attn.errors import UnusableError
 from hf_seq2seq_attn.text_files import InputError
 
@@ -350,7 +351,7 @@ def _start_worker(job: AlignJob, processes: int, number: Any) -> None:
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // processes))
+        torch.set_num_threads(max(1, usable_cores() // processes))
     with number.get_lock():
         mine, number.value = number.value, number.value + 1
     choose_accelerator(mine)

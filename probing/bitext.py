@@ -1,5 +1,6 @@
 """Sentence pairs as the tools for translators read them: words, lemmas, links and where they stand, one at a time."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,8 @@ from .aligned_pair import AlignedPair, Gold
 from .formats import BLANK_ENDS, FORMATS, format_of, settle_base
 from .link_types import Link, Links
 from .verses import Verse, iterate_verses
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,10 @@ class _Links:
         found = settle_base(path, name, base)
         if not found.certain:
             found = settle_base(path, name, base, *_lengths(*texts))
+        if not found.certain:
+            logger.warning(
+                "%s: %s, counting from %d; if that is wrong, give the base", path, found.evidence, found.first
+            )
         self.pairs = FORMATS[name].read(path, found.first)
         self.may_end_early = BLANK_ENDS not in FORMATS[name].keeps
         self.read = 0

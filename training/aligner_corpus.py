@@ -181,5 +181,15 @@ def aligner_data(
 
 
 def _with_links(path: str | Path, text: AlignerText, base: int | None) -> list[BitextLine]:
+    """Return the text with links; lemmas have a say in which lines are merged, so they are read again, too."""
     files = text.files
-    return list(iterate_bitext(files.source, files.target, path, ids=files.verses, base=base))
+    rows = iterate_bitext(
+        files.source,
+        files.target,
+        path,
+        ids=files.verses,
+        source_lemmas=files.source_lemmas,
+        target_lemmas=files.target_lemmas,
+        base=base,
+    )
+    return list(rows)

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from hf_seq2seq_attn.cores import usable_cores
 from hf_seq2seq_attn.errors import UnusableError
 from hf_seq2seq_attn.probing import write_atomically
 from hf_seq2seq_attn.text_files import InputError
@@ -156,7 +157,7 @@ def _start_worker(data: AlignerData, processes: int, shares: Any) -> None:
     import torch
 
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // processes))
+        torch.set_num_threads(max(1, usable_cores() // processes))
     _WORKER.update(data=data, shares=shares)
 
 

@@ -4,7 +4,7 @@ aligner.json          what it is: settings, teachers, seeds, text, versions; the
 network*              weights and vocabulary
 builtin/FORM/         a statistical aligner for each form of the text, for texts to come
 README.md             the card
-training/             while it is unfinished: whose it is, teachers' links, checkpoints, the finished files
+.aligner-training/    while it is unfinished: whose it is, teachers' links, checkpoints, the finished files
 """
 
 import json
@@ -22,7 +22,9 @@ from .run_record import CARD_FILE
 RECORD_FILE = "aligner.json"
 FORMAT = 1
 """Counted up when a folder can no longer be read by older versions."""
-_TRAINING, _IDENTITY, _FINISHED = "training", "identity.json", "finished"
+TRAINING_FOLDER, _IDENTITY, _FINISHED = ".aligner-training", "identity.json", "finished"
+_PARTS = (RECORD_FILE, CARD_FILE, "network*", "builtin", "links.pharaoh-p.gz", "suggestions.tsv")
+"""What an aligner consists of, as patterns of names."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class AlignerFolder:
     @property
     def training(self) -> Path:
         """Where the unfinished run keeps its state."""
-        return self.path / _TRAINING
+        return self.path / TRAINING_FOLDER
 
     def start_finished(self) -> Path:
         """Return an empty folder for the files that the finished aligner consists of."""
@@ -51,13 +53,14 @@ class AlignerFolder:
 
     def finish(self, record: Mapping[str, Any]) -> None:
         """Move the finished files up, the record last, and delete the training's state."""
-        # What an older aligner left under these names would make a mixture of two look finished.
-        (self.path / RECORD_FILE).unlink(missing_ok=True)
+        # What is left of an older aligner would make a mixture of two look finished; the record, first, says it is one.
+        for part in _parts_in(self.path):
+            if part.is_dir():
+                shutil.rmtree(part)
+            else:
+                part.unlink()
         for part in sorted((self.training / _FINISHED).iterdir()):
-            goal = self.path / part.name
-            if goal.is_dir():
-                shutil.rmtree(goal)
-            part.replace(goal)
+            part.replace(self.path / part.name)
         write_atomically(self.path / RECORD_FILE, [json.dumps(record, indent=1, ensure_ascii=False) + "\n"])
         shutil.rmtree(self.training)
 
@@ -65,27 +68,32 @@ class AlignerFolder:
 def open_folder(path: Path, identity: Mapping[str, Any], *, overwrite: bool = False) -> AlignerFolder:
     """Return the folder of a run: a new one, one to go on with, or one that is finished.
 
+    An unfinished run of this identity goes on in any case, as it comes to the same links.
+
     Args:
         identity: what makes a run this run, JSON-able; its words are used in messages.
-        overwrite: start anew, whatever is there. A finished aligner stays until the new one takes its place.
+        overwrite: another aligner or unfinished run may be there. A finished one stays until the new one takes its
+            place.
 
     Raises:
-        InputError: the folder holds another aligner, another unfinished run, or a README.md that is none's.
+        InputError: the folder holds another aligner, another unfinished run, or files of these names that are none's.
     """
     check_output_folder(path)
     plain = json.loads(json.dumps(identity))
-    record = read_record(path) if is_aligner_folder(path) else None
-    if record is not None and not overwrite:
-        _check_same(path, record["identity"], plain, "an aligner that")
-        return AlignerFolder(path, record)
     folder = AlignerFolder(path)
     identity_file = folder.training / _IDENTITY
-    if folder.training.exists() and not overwrite:
-        _check_same(path, _read(identity_file), plain, "an unfinished aligner that")
+    begun = folder.training.exists()
+    if begun and _said(identity_file) == plain:
         return folder
-    if record is None and (path / CARD_FILE).exists() and not folder.training.exists():
-        raise InputError(f"{path}: holds a {CARD_FILE} that is no aligner's; choose another folder")
-    if folder.training.exists():
+    record = read_record(path) if is_aligner_folder(path) else None
+    if not overwrite and record is not None:
+        _check_same(path, record["identity"], plain, "an aligner that")
+        return AlignerFolder(path, record)
+    if not overwrite and begun:
+        _check_same(path, _read(identity_file), plain, "an unfinished aligner that")
+    if record is None and not begun and (foreign := _parts_in(path)):
+        raise InputError(f"{path}: holds a {foreign[0].name} that is no aligner's; choose another folder")
+    if begun:
         shutil.rmtree(folder.training)
     try:
         folder.training.mkdir(parents=True)
@@ -93,6 +101,23 @@ def open_folder(path: Path, identity: Mapping[str, Any], *, overwrite: bool = Fa
         raise InputError(f"{path}: cannot be written ({error}); choose another folder") from error
     write_atomically(identity_file, [json.dumps(plain, indent=1, ensure_ascii=False) + "\n"])
     return folder
+
+
+def is_unfinished(path: str | Path) -> bool:
+    """Tell whether a folder holds an aligner whose training has begun, and nothing that is finished."""
+    return not is_aligner_folder(path) and (Path(path) / TRAINING_FOLDER / _IDENTITY).is_file()
+
+
+def _parts_in(path: Path) -> list[Path]:
+    """Return what lies in a folder under the names of an aligner's parts, the record first."""
+    return [part for pattern in _PARTS for part in sorted(path.glob(pattern))]
+
+
+def _said(identity_file: Path) -> dict[str, Any] | None:
+    try:
+        return _read(identity_file)
+    except InputError:
+        return None
 
 
 def is_aligner_folder(path: str | Path) -> bool:

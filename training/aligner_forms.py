@@ -50,8 +50,9 @@ def teacher_forms(
     *,
     left_out: LeftOut | None = None,
     letters: bool | None = None,
+    distinct: bool = True,
 ) -> list[TeacherForm]:
-    """Return the forms of a text, the most useful first; forms that do not differ are given once.
+    """Return the forms of a text, the most useful first.
 
     - prefixes: the first letters of each word, without marks; lemmas in full where there are some;
     - bare: lower case without marks on the source side, prefixes on the target side;
@@ -62,6 +63,8 @@ def teacher_forms(
     Args:
         left_out, letters: which words take part, and whether tokens are letters or sounds, as an earlier text of the
             same kind says; None = find out from this one.
+        distinct: give forms that do not differ once. For a text to come, all are wanted: which forms teachers were run
+            on was decided by the text of the training, and a line's links must not depend on the lines beside it.
     """
     left_out = linkable_words(source, target) if left_out is None else left_out
     (source_words, source_kept), (target_words, target_kept) = left_out.channels(
@@ -82,7 +85,7 @@ def teacher_forms(
     }
     forms: list[TeacherForm] = []
     for name, (left, right) in candidates.items():
-        if not any(form.source == left and form.target == right for form in forms):
+        if not distinct or not any(form.source == left and form.target == right for form in forms):
             forms.append(TeacherForm(name, left, right, left_out))
     return forms
 

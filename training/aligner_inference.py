@@ -23,6 +23,7 @@ def align_with_folder(
     format_name: str | None = None,
     soft: Path | None = None,
     fixed_links: Path | None = None,
+    links_base: int | None = None,
 ) -> int:
     """Align two files and write a line of links for each line of them, to `output` or stdout.
 
@@ -30,6 +31,7 @@ def align_with_folder(
         format_name: one of `probing.FORMATS` that is written; None = by the suffix of `output`, else Pharaoh.
         soft: an NPZ file for the (T, S) probabilities; the links are the cells above 0.5.
         fixed_links: links that must come out; their probability is 1.
+        links_base: what that file counts from, 0 or 1; None = found.
 
     Returns:
         The number of links.
@@ -42,7 +44,7 @@ def align_with_folder(
         raise InputError(f"{soft}: matrices are written as .npz; rename it")
     check_lemmas(folder, files)
     text = read_text(files)
-    fixed = {} if fixed_links is None else read_fixed_links(fixed_links, text)
+    fixed = {} if fixed_links is None else read_fixed_links(fixed_links, text, links_base)
     matrices = soft_links(folder, text)
     for pair, found in fixed.items():
         for i, j in found:

@@ -25,7 +25,9 @@ def check_format(path: Path | None, name: str | None) -> str:
     except ValueError as error:
         raise InputError(str(error)) from error
     if FORMATS[found].write is None:
-        raise InputError(f"{path}: {found} can be read but not written; choose another format")
+        raise InputError(
+            f"{'--format' if path is None else path}: {found} can be read but not written; choose another format"
+        )
     return found
 
 

@@ -106,12 +106,12 @@ def parse_settings(given: Sequence[str]) -> AlignerSettings:
     for each in given:
         name, equals, text = each.partition("=")
         if not equals or name not in fields:
-            raise InputError(f"{each!r} is no setting; write FIELD=VALUE, fields are: {', '.join(fields)}")
+            raise InputError(f"--set: {each!r} is no setting; write FIELD=VALUE, fields are: {', '.join(fields)}")
         changed[name] = _value(name, text, fields[name])
     try:
         return AlignerSettings(**changed)
     except UnusableError as error:
-        raise InputError(str(error)) from error
+        raise InputError(f"--set: {error}") from error
 
 
 def _value(name: str, text: str, default: Any) -> Any:
@@ -125,7 +125,7 @@ def _value(name: str, text: str, default: Any) -> Any:
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if type(value) is not type(default):
-        raise InputError(f"{name}={text}: must be {_KINDS[type(default)]}, as {json.dumps(default)} is")
+        raise InputError(f"--set {name}={text}: must be {_KINDS[type(default)]}, as {json.dumps(default)} is")
     return value
 
 

@@ -242,7 +242,8 @@ class _Fit:
         if not len(known):
             return [text]
         rounds, longer = settings.self_training, 1
-        if 2 * len(known) > len(places):
+        pairs = int((places < len(self.data.source)).sum())
+        if 2 * len(known) > pairs:
             # There is little that self-training could still reach; its time is better spent on what is known.
             rounds, longer = 0, 1 + rounds
         text = dataclasses.replace(text, epochs=longer * settings.epochs, share=(1 - BY_HAND_SHARE) / (1 + rounds))
@@ -265,9 +266,10 @@ class _Fit:
         self._teach_own_links()
         for number, stage in enumerate(stages):
             if number > state.stage:
+                began = self._seconds()
                 if stage.new_network:
                     self._start_anew(number)
-                state.begin(number, self._seconds())
+                state.begin(number, began)
             if number == state.stage:
                 for places, done in self._passes(stage):
                     step = state.step if stage.new_network else WARM_UP

@@ -1,13 +1,14 @@
 """What a run leaves for the record: versions, hardware, metrics as strict JSON."""
 
 import json
-import os
 import platform
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from hf_seq2seq_attn.cores import usable_cores
 
 METRICS_FILE = "metrics.json"
 RECIPE_FILE = "recipe.yaml"
@@ -32,7 +33,7 @@ def hardware() -> dict[str, str | int]:
     """Return the processor or accelerator, and the threads, that a run uses."""
     record: dict[str, str | int] = {
         "machine": platform.machine(),
-        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "cpus": usable_cores(),
         "threads": torch.get_num_threads(),
         "device": "cpu",
     }

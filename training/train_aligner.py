@@ -46,6 +46,7 @@ from .trained_aligner import TrainedAligner
 LINKS_FILE = "links.pharaoh-p.gz"
 """Of the text that the aligner was trained on, a line for each line of it."""
 _TEACHERS = "teachers"
+_SEEDS = 2**32
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,10 @@ def _read(request: AlignerRequest) -> _Known:
     settings = parse_settings(request.settings)
     if not request.seeds or len(set(request.seeds)) < len(request.seeds):
         raise InputError(f"--seeds: {request.seeds} must be different numbers, at least one")
+    if not all(0 <= seed < _SEEDS for seed in request.seeds):
+        raise InputError(f"--seeds: {request.seeds} must be numbers from 0 to {_SEEDS - 1}")
+    if request.format_name is not None and request.links is None:
+        raise InputError(f"--format {request.format_name} is of the file of links; give --links, or leave it out")
     text = read_text(request.files)
     check_trainable(text)
     gold = {} if request.gold is None else read_gold_links(request.gold, text, request.base)

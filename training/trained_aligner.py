@@ -129,9 +129,17 @@ class TrainedAligner:
         source_lemmas: Sentences | None = None,
         target_lemmas: Sentences | None = None,
     ) -> list[TeacherForm]:
-        """Return the forms of a new text that teachers are run on, of the same names as those of the training text."""
+        """Return the forms of a new text that teachers may have been run on, by the names of those of the training."""
         left_out = self.kind.left_out(source, target)
-        return teacher_forms(source, target, source_lemmas, target_lemmas, left_out=left_out, letters=self.kind.letters)
+        return teacher_forms(
+            source,
+            target,
+            source_lemmas,
+            target_lemmas,
+            left_out=left_out,
+            letters=self.kind.letters,
+            distinct=False,
+        )
 
     def posteriors(
         self,

@@ -98,6 +98,22 @@ def test_gold_of_some_lines_with_possible_links(verses: AlignerFiles, write: Wri
     assert read_fixed_links(write("fixed", "", "", "", "", "3-1"), text) == {3: frozenset({(2, 0)})}
 
 
+def test_links_stand_on_the_lines_that_lemmas_merge_too(write: Write) -> None:
+    """The third line is blank in the texts and says <range> in the lemmas alone."""
+    files = AlignerFiles(
+        write("s", "a b", "c", "", "d", "e f"),
+        write("t", "A B", "C", "", "D", "E F"),
+        source_lemmas=write("l", "a b", "c", "<range>", "d", "e f"),
+    )
+    text = read_text(files)
+    links = write("links", "", "", "", "0-0", "1-0")
+    one = frozenset({(0, 0)})
+    assert len(text.source) == 4
+    assert read_gold_links(links, text, 0) == {2: Gold(one, one), 3: Gold(frozenset({(1, 0)}), frozenset({(1, 0)}))}
+    assert read_fixed_links(links, text, 0)[2] == one
+    assert len(read_teacher_links(links, text, 0).forward) == 4
+
+
 def test_a_teachers_file_shares_a_words_weight_among_its_partners(verses: AlignerFiles, write: Write) -> None:
     teacher = read_teacher_links(write("t.prob", "0-0:0.5 1-0:1.0", "0-0 0-1", "", "", ""), read_text(verses))
     assert teacher.forward[0] == {(0, 0): pytest.approx(1 / 3), (1, 0): pytest.approx(2 / 3)}

@@ -102,6 +102,12 @@ def test_forms_that_do_not_differ_are_given_once() -> None:
     assert teacher_forms(words, words, lemmas)[0].source == lemmas, "lemmas are given in full"
 
 
+def test_a_text_to_come_has_all_forms() -> None:
+    text = [["ab", "c"]]
+    names = [form.name for form in teacher_forms(text, text, distinct=False)]
+    assert names == ["prefixes", "bare-prefixes", "lower"]
+
+
 def test_of_a_double_letter_the_first_takes_the_link() -> None:
     source, target = list("miss"), list("mIs")
     assert first_of_doubles({(0, 0): 1.0, (1, 1): 1.0, (3, 2): 1.0}, source, target) == {

@@ -144,7 +144,7 @@ def test_links_of_every_line_come_out_and_the_folder_describes_itself(files: Pat
     record = json.loads((files / "DIR" / "aligner.json").read_text())
     assert record["seeds"] == [3, 5] and record["teachers"] == ["builtin"]
     assert record["lines"] == 30 and record["pairs"] == 28
-    assert not (files / "DIR" / "training").exists()
+    assert not (files / "DIR" / ".aligner-training").exists()
     card = (files / "DIR" / "README.md").read_text()
     assert "| seeds | 3, 5 |" in card and "28 of 30 lines" in card
     assert {path.name for path in (files / "DIR").iterdir()} == {
@@ -177,7 +177,7 @@ def test_a_stopped_run_goes_on_and_comes_to_the_same_folder(files: Path, stand_i
     stand_in.calls.clear()
     stand_in.fail_after = 6
     assert run(files, "-o", files / "DIR", "--teacher", "builtin", "--seeds", "1,2", "--minutes", "3").exit_code != 0
-    assert (files / "DIR" / "training").is_dir() and not (files / "DIR" / "aligner.json").exists()
+    assert (files / "DIR" / ".aligner-training").is_dir() and not (files / "DIR" / "aligner.json").exists()
     stand_in.fail_after = None
     train(files, "--links", files / "resumed.prob", "--seeds", "1,2", "--minutes", "3")
     assert [seed for seed, _ in stand_in.calls] == [1] * 4 + [2] * 4
@@ -194,6 +194,25 @@ def test_gold_and_fixed_links_reach_the_network_and_fixed_ones_come_out(files: P
     assert "0-0:1.0" in lines[29].split() and "1-1:1.0" in lines[29].split()
     record = json.loads((files / "DIR" / "aligner.json").read_text())
     assert record["gold_pairs"] == 1 and record["fixed_links"] == 2
+
+
+def test_fixed_links_count_from_where_they_are_said_to(files: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fixed = write(files, "fixed", "1-1", *[""] * 29)
+    train(files)
+
+    def fixed_in(*options: str) -> list[str]:
+        aligned = files / "fixed.prob"
+        result = run(files, files / "target", "-o", aligned, "--fixed-links", fixed, *options,
+                     source="DIR", target="source", command="align")  # fmt: skip
+        assert result.exit_code == 0, (result.output, result.exception)
+        return [link for link in aligned.read_text().splitlines()[0].split() if link.endswith(":1.0")]
+
+    found = fixed_in()
+    assert "1-1:1.0" in found and "0-0:1.0" not in found
+    assert "fixed: " in caplog.text and "if that is wrong, give the base" in caplog.text
+    caplog.clear()
+    assert "0-0:1.0" in fixed_in("--links-base", "1")
+    assert not caplog.text
 
 
 def test_new_text_is_aligned_by_the_folder(files: Path) -> None:
@@ -264,12 +283,43 @@ def test_another_run_in_the_folder_is_refused_and_overwrite_starts_anew(files: P
     assert "holds an unfinished aligner that is not this one (it differs in: forms)" in str(other.exception)
 
 
-def test_a_folder_with_a_foreign_card_is_left_alone(files: Path) -> None:
-    (files / "DIR").mkdir()
-    (files / "DIR" / "README.md").write_text("mine")
-    result = run(files, "-o", files / "DIR", "--teacher", "builtin")
-    assert "holds a README.md that is no aligner's" in str(result.exception)
-    assert (files / "DIR" / "README.md").read_text() == "mine"
+@pytest.mark.parametrize("overwrite", [(), ("--overwrite",)])
+@pytest.mark.parametrize("name", ["README.md", "network.json", "builtin/of.txt"])
+def test_a_folder_with_foreign_files_is_left_alone(files: Path, name: str, overwrite: tuple[str, ...]) -> None:
+    mine = files / "DIR" / name
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    result = run(files, "-o", files / "DIR", "--teacher", "builtin", *overwrite)
+    assert f"holds a {name.partition('/')[0]} that is no aligner's" in str(result.exception)
+    assert mine.read_text() == "mine" and not (files / "DIR" / ".aligner-training").exists()
+
+
+def test_what_else_lies_in_the_folder_stays_there(files: Path) -> None:
+    for name in ("training/thesis.txt", "notes.txt"):
+        (files / "DIR" / name).parent.mkdir(parents=True, exist_ok=True)
+        (files / "DIR" / name).write_text("mine")
+    train(files)
+    train(files, "--seeds", "2", "--overwrite")
+    assert (files / "DIR" / "training" / "thesis.txt").read_text() == "mine"
+    assert (files / "DIR" / "notes.txt").read_text() == "mine"
+
+
+def test_a_stopped_run_that_takes_anothers_place_goes_on_too(files: Path, stand_in: type[StandIn]) -> None:
+    train(files, "--suggest", "2")
+    assert (files / "DIR" / "suggestions.tsv").exists()
+    other = ("-o", files / "DIR", "--teacher", "builtin", "--seeds", "2,3")
+    stand_in.calls.clear()
+    stand_in.fail_after = 6
+    assert run(files, *other, "--overwrite").exit_code != 0
+    assert json.loads((files / "DIR" / "aligner.json").read_text())["seeds"] == [1]
+    # In the middle once more, then with the option and without.
+    stand_in.fail_after = 7
+    assert run(files, *other, "--overwrite").exit_code != 0
+    stand_in.fail_after = None
+    train(files, "--seeds", "2,3")
+    assert [seed for seed, _ in stand_in.calls] == [2] * 4 + [3] * 4
+    assert json.loads((files / "DIR" / "aligner.json").read_text())["seeds"] == [2, 3]
+    assert not (files / "DIR" / "suggestions.tsv").exists()
 
 
 def test_a_file_of_links_teaches(files: Path) -> None:
@@ -285,6 +335,8 @@ def test_a_file_of_links_teaches(files: Path) -> None:
         (("--teacher", "giza"), "'giza' is no teacher and no file; give eflomal, builtin, none or a file of links"),
         (("--teacher", "none", "--teacher", "builtin"), "none stands beside another"),
         (("--seeds", "1,1"), "must be different numbers"),
+        (("--seeds=-1",), "must be numbers from 0 to 4294967295"),
+        (("--format", "jsonl"), "--format jsonl is of the file of links; give --links"),
         (("--seeds", "one"), "'one' are no whole numbers"),
         (("--set", "nothing=1"), "'nothing=1' is no setting"),
         (("--set", "width=wide"), "width=wide: must be a whole number"),

@@ -11,10 +11,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hf_seq2seq_attn.probing import Gold, Links, read_link_file, score_links, write_links
-from hf_seq2seq_attn.training.aligner_corpus import AlignerFiles
+from hf_seq2seq_attn.training.aligner_corpus import AlignerFiles, read_text
+from hf_seq2seq_attn.training.aligner_inference import soft_links
 from hf_seq2seq_attn.training.train_aligner import AlignerRequest, train_aligner
 
 STEMS = [a + b for a in ("ka", "lo", "mi", "tu", "re", "so") for b in ("dan", "pir", "gul", "best")]
@@ -105,6 +107,23 @@ def test_links_are_recovered_and_gold_of_20_lines_improves_them(corpus: Path, pl
     assert error_rate(corpus, tmp_path / "DIR.align") < without - 0.1
 
 
+def test_a_lines_links_do_not_depend_on_the_lines_beside_it(corpus: Path, tmp_path: Path) -> None:
+    output = tmp_path / "DIR"
+    train_aligner(request(corpus, output, forms=None, settings=("width=8", "epochs=1")))
+    # Of short words alone the forms do not differ.
+    lines = [("eh eh", "ze ze"), ("kadanun eh lopir", "vnadaket ze vripol")]
+
+    def aligned(name: str, *chosen: tuple[str, str]) -> list[np.ndarray]:
+        files = [tmp_path / f"{name}.{side}" for side in ("source", "target")]
+        for path, side in zip(files, zip(*chosen, strict=True), strict=True):
+            path.write_text("".join(line + "\n" for line in side))
+        return soft_links(output, read_text(AlignerFiles(*files)))
+
+    both = aligned("both", *lines)
+    for place, line in enumerate(lines):
+        np.testing.assert_allclose(both[place], aligned(str(place), line)[0], atol=1e-6)
+
+
 def test_fixed_links_come_out_whatever_the_network_says(corpus: Path, tmp_path: Path) -> None:
     fixed: list[Links] = [frozenset() for _ in range(260)]
     fixed[3] = frozenset({(0, 0), (1, 0)})
@@ -124,7 +143,7 @@ def test_a_killed_run_goes_on_and_comes_to_the_same_links(corpus: Path, plain: P
     assert process.stdin is not None
     process.stdin.write(pickle.dumps(arguments))
     process.stdin.close()
-    state = tmp_path / "DIR" / "training" / "seed-1"
+    state = tmp_path / "DIR" / ".aligner-training" / "seed-1"
     deadline = time.monotonic() + 120
     while not (state.is_dir() and any(state.iterdir())) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
