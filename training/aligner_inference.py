@@ -1,6 +1,7 @@
 """New text by an aligner that `train-aligner` left in a folder: links and their probabilities."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,7 @@ def align_with_folder(
 
 def soft_links(folder: Path, text: AlignerText) -> list[np.ndarray]:
     """Return each verse's link probabilities, (T, S) float32, by the aligner and the builtin teachers in the folder."""
-    lemmas = {"source_lemmas": text.source_lemmas, "target_lemmas": text.target_lemmas}
+    lemmas: dict[str, Any] = {"source_lemmas": text.source_lemmas, "target_lemmas": text.target_lemmas}
     with refused():
         aligner = TrainedAligner.load(folder)
         forms = aligner.teacher_forms(text.source, text.target, **lemmas)

@@ -328,8 +328,10 @@ class _Fit:
         self.text.own_links = {place: frozenset(links) for place, links in found.items()}
 
     def _epoch(self, generator: np.random.Generator) -> np.ndarray:
-        """Return the pairs of one pass: those without hand-made links once, those with them as often as asked for."""
-        places = self.text.places
+        """Return the pairs of one pass: those without hand-made links once, those with them as often as asked for, and
+        those of the lexicon once."""
+        of_text = self.text.places < len(self.data.source)
+        places, entries = self.text.places[of_text], self.text.places[~of_text]
         by_hand = places[[int(place) in self.text.gold for place in places]]
         others = np.setdiff1d(places, by_hand)
         if not self.data.teachers and not self.settings.reconstruction and not self.text.fixed:
@@ -337,7 +339,7 @@ class _Fit:
         share = self.settings.gold_share
         wanted = max(len(by_hand), round(len(others) * share / (1 - share))) if len(by_hand) else 0
         repeats = [generator.permutation(by_hand) for _ in range(-(-wanted // max(1, len(by_hand))))]
-        return np.concatenate([others, *repeats])[: len(others) + wanted]
+        return np.concatenate([entries, np.concatenate([others, *repeats])[: len(others) + wanted]])
 
     def _aligner(self) -> TrainedAligner:
         source, target = self.indices

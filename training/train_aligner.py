@@ -29,6 +29,7 @@ from .aligner_fits import fit_seeds
 from .aligner_folder import FORMAT, AlignerFolder, open_folder
 from .aligner_forms import TeacherForm, teacher_forms
 from .aligner_output import aligned_pairs, check_format, write_alignment
+from .aligner_progress import fraction_bar
 from .aligner_settings import AlignerSettings, parse_settings
 from .aligner_teachers import (
     BUILTIN,
@@ -225,14 +226,16 @@ def _teachers(known: _Known, forms: Sequence[TeacherForm], folder: AlignerFolder
 
 
 def _links(aligner: TrainedAligner, data: AlignerData) -> list[dict[Link, float]]:
-    return aligner.links(
-        data.source,
-        data.target,
-        source_lemmas=data.source_lemmas,
-        target_lemmas=data.target_lemmas,
-        teachers=data.teachers,
-        fixed=data.fixed,
-    )
+    with fraction_bar("reading the links off") as report:
+        return aligner.links(
+            data.source,
+            data.target,
+            source_lemmas=data.source_lemmas,
+            target_lemmas=data.target_lemmas,
+            teachers=data.teachers,
+            fixed=data.fixed,
+            progress=lambda done: report(done, "all lines"),
+        )
 
 
 def _counts(known: _Known, links: Sequence[dict[Link, float]]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -149,16 +149,19 @@ class TrainedAligner:
         source_lemmas: Sentences | None = None,
         target_lemmas: Sentences | None = None,
         teachers: Sequence[TeacherLinks] = (),
+        progress: Callable[[float], Any] = lambda done: None,
     ) -> list[np.ndarray]:
         """Return for each pair the probability of every link, (T, S) float32 in [0, 1]; above 0.5 it is a link.
 
         Args:
             teachers: what teachers say about this text; () where there are none: the networks then go by the words.
+            progress: called now and then with the share of the pairs that is done.
         """
         left_out = self.kind.left_out(source, target)
         text = self._text(source, target, source_lemmas, target_lemmas, teachers, left_out)
         lengths = [(len(other), len(one)) for one, other in zip(source, target, strict=True)]
         matrices = [np.zeros(shape, dtype=np.float32) for shape in lengths]
+        done = 0
         for places in text.cut(text.places, CELLS, None):
             batch = text.batch(places)
             said = batch.views.mean((1, 2)).numpy() if teachers else None
@@ -172,6 +175,8 @@ class TrainedAligner:
                 rows, columns = left_out.target[place], left_out.source[place]
                 if rows and columns:
                     matrices[place][np.ix_(rows, columns)] = matrix[: len(rows), : len(columns)]
+            done += len(places)
+            progress(done / len(text.places))
         return matrices
 
     def links(
@@ -183,10 +188,16 @@ class TrainedAligner:
         target_lemmas: Sentences | None = None,
         teachers: Sequence[TeacherLinks] = (),
         fixed: Mapping[int, Links] | None = None,
+        progress: Callable[[float], Any] = lambda done: None,
     ) -> list[dict[Link, float]]:
         """Return for each pair its links, each with its probability; fixed links have 1."""
         matrices = self.posteriors(
-            source, target, source_lemmas=source_lemmas, target_lemmas=target_lemmas, teachers=teachers
+            source,
+            target,
+            source_lemmas=source_lemmas,
+            target_lemmas=target_lemmas,
+            teachers=teachers,
+            progress=progress,
         )
         fixed = fixed or {}
         return [linked_cells(matrix, fixed.get(place, frozenset())) for place, matrix in enumerate(matrices)]

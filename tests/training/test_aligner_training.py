@@ -239,6 +239,21 @@ def test_no_stage_takes_more_than_its_share_of_the_minutes(monkeypatch: pytest.M
     assert steps[1] == steps[3] <= 3
 
 
+def test_a_lexicon_is_read_once_a_pass_and_is_no_hand_aligned_text() -> None:
+    data, true = corpus()
+    gold = {place: Gold(true[place], true[place]) for place in range(90)}
+    lexicon = [(f"w{number}", f"z{number}") for number in range(100)]
+    for known, repeats, stages in ((gold, 1, 2), ({}, 0, 1), ({place: gold[place] for place in range(20)}, 2, 5)):
+        fit = aligner_training._Fit(
+            dataclasses.replace(data, gold=known, lexicon=lexicon), SMALL, 0, None, None, lambda progress: None
+        )
+        places = fit._epoch(np.random.default_rng(0))
+        assert sorted(places[places >= PAIRS]) == list(range(PAIRS, PAIRS + 100))
+        by_hand = [int((places == place).sum()) for place in sorted(known) if place not in (5, 7, *fit.held_out)]
+        assert all(repeats <= count <= repeats + 1 for count in by_hand)
+        assert len(fit._stages()) == stages
+
+
 def test_lexicon_and_lemmas_are_taken() -> None:
     data, true = corpus()
     lemmas = [[word.upper() for word in words] for words in data.source]

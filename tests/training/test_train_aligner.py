@@ -80,6 +80,7 @@ class StandIn:
         *,
         teachers: Sequence[TeacherLinks] = (),
         fixed: dict[int, Links] | None = None,
+        progress: Any = None,
         **lemmas: Text | None,
     ) -> list[dict[Link, float]]:
         matrices = self.posteriors(source, target, teachers=teachers)
