@@ -35,7 +35,15 @@ EXTRAS = {extra: [Requirement(line) for line in lines] for extra, lines in PROJE
 REQUIREMENTS = [*map(Requirement, PROJECT["dependencies"]), *itertools.chain.from_iterable(EXTRAS.values())]
 CLI_FILES = {path.name for path in (ROOT / "hf_seq2seq_attn").glob("cli*.py")}
 # What the Hub must not copy. Every other file of the room belongs to the model.
-OUTSIDE_THE_MODEL = {"__init__.py", *CLI_FILES, "errors.py", "limits.py", "text_files.py", "tokenizer_pair.py"}
+OUTSIDE_THE_MODEL = {
+    "__init__.py",
+    *CLI_FILES,
+    "cores.py",
+    "errors.py",
+    "limits.py",
+    "text_files.py",
+    "tokenizer_pair.py",
+}
 OUTSIDE_THE_MODEL |= {"translation.py"}
 MODEL_FILES = sorted(path for path in (ROOT / "hf_seq2seq_attn").glob("*.py") if path.name not in OUTSIDE_THE_MODEL)
 ROOM_FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
