@@ -22,8 +22,16 @@ from .run_record import CARD_FILE
 RECORD_FILE = "aligner.json"
 FORMAT = 1
 """Counted up when a folder can no longer be read by older versions."""
-TRAINING_FOLDER, _IDENTITY, _FINISHED = ".aligner-training", "identity.json", "finished"
-_PARTS = (RECORD_FILE, CARD_FILE, "network*", "builtin", "links.pharaoh-p.gz", "suggestions.tsv")
+_TRAINING, _IDENTITY, _FINISHED = ".aligner-training", "identity.json", "finished"
+_PARTS = (
+    RECORD_FILE,
+    CARD_FILE,
+    "network.json",
+    "network-*.safetensors",
+    "builtin",
+    "links.pharaoh-p.gz",
+    "suggestions.tsv",
+)
 """What an aligner consists of, as patterns of names."""
 
 
@@ -42,7 +50,7 @@ class AlignerFolder:
     @property
     def training(self) -> Path:
         """Where the unfinished run keeps its state."""
-        return self.path / TRAINING_FOLDER
+        return self.path / _TRAINING
 
     def start_finished(self) -> Path:
         """Return an empty folder for the files that the finished aligner consists of."""
@@ -101,11 +109,6 @@ def open_folder(path: Path, identity: Mapping[str, Any], *, overwrite: bool = Fa
         raise InputError(f"{path}: cannot be written ({error}); choose another folder") from error
     write_atomically(identity_file, [json.dumps(plain, indent=1, ensure_ascii=False) + "\n"])
     return folder
-
-
-def is_unfinished(path: str | Path) -> bool:
-    """Tell whether a folder holds an aligner whose training has begun, and nothing that is finished."""
-    return not is_aligner_folder(path) and (Path(path) / TRAINING_FOLDER / _IDENTITY).is_file()
 
 
 def _parts_in(path: Path) -> list[Path]:
