@@ -14,7 +14,7 @@ from typing import TypeVar
 from hf_seq2seq_attn.probing import BitextLine, Gold, Links, Verse, iterate_bitext, unmerged
 from hf_seq2seq_attn.text_files import InputError, iterate_lines
 
-from .aligner_data import AlignerData, TeacherLinks, shared_out
+from .aligner_data import AlignerData, StoredWeights, TeacherLinks, shared_out
 
 T = TypeVar("T")
 
@@ -132,8 +132,8 @@ def read_teacher_links(path: str | Path, text: AlignerText, base: int | None = N
     `read_gold_links`.
     """
     rows = _with_links(path, text, base)
-    weights = [{link: row.probabilities.get(link, 1.0) for link in row.links or ()} for row in rows]
-    return TeacherLinks([shared_out(each, side=1) for each in weights], [shared_out(each, side=0) for each in weights])
+    weights = StoredWeights({link: row.probabilities.get(link, 1.0) for link in row.links or ()} for row in rows)
+    return TeacherLinks(*(StoredWeights(shared_out(each, side) for each in weights) for side in (1, 0)))
 
 
 def read_lexicon(path: str | Path) -> list[tuple[str, str]]:

@@ -1,7 +1,11 @@
 """What an aligner is trained on: a bitext, a teacher's links, hand-made links, a lexicon."""
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import overload
+
+import numpy as np
 
 from hf_seq2seq_attn.errors import UnusableError
 from hf_seq2seq_attn.probing import Gold, Link, Links
@@ -9,6 +13,45 @@ from hf_seq2seq_attn.probing import Gold, Link, Links
 Sentences = Sequence[Sequence[str]]
 LinkWeights = Mapping[Link, float]
 """Links of one pair with a weight each, 0..1; a hard link has 1."""
+
+
+class StoredWeights(Sequence[LinkWeights]):
+    """The link weights of every pair, kept in flat arrays: of large texts, dictionaries take ten times the memory."""
+
+    def __init__(self, pairs: Iterable[LinkWeights]) -> None:
+        links, weights, ends = array("i"), array("d"), array("q", [0])
+        for pair in pairs:
+            for link in pair:
+                links.extend(link)
+            weights.extend(pair.values())
+            ends.append(len(weights))
+        self._links = np.array(links, dtype=np.int32).reshape(-1, 2)
+        self._weights = np.array(weights, dtype=np.float64)
+        self._ends = np.array(ends, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, place: int) -> LinkWeights: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[LinkWeights]: ...
+
+    def __getitem__(self, place: int | slice) -> LinkWeights | list[LinkWeights]:
+        if isinstance(place, slice):
+            return [self._pair(each) for each in range(len(self))[place]]
+        return self._pair(range(len(self))[place])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _pair(self, place: int) -> LinkWeights:
+        inside = slice(self._ends[place], self._ends[place + 1])
+        links = map(tuple, self._links[inside].tolist())
+        return dict(zip(links, self._weights[inside].tolist(), strict=True))
 
 
 @dataclass
@@ -23,10 +66,15 @@ class TeacherLinks:
     forward: Sequence[LinkWeights]
     reverse: Sequence[LinkWeights]
 
+    def __post_init__(self) -> None:
+        self.forward, self.reverse = (
+            each if isinstance(each, StoredWeights) else StoredWeights(each) for each in (self.forward, self.reverse)
+        )
+
     @classmethod
     def hard(cls, forward: Sequence[Links], reverse: Sequence[Links]) -> "TeacherLinks":
         """Give every link the weight 1."""
-        return cls([dict.fromkeys(links, 1.0) for links in forward], [dict.fromkeys(links, 1.0) for links in reverse])
+        return cls(*(StoredWeights(dict.fromkeys(links, 1.0) for links in each) for each in (forward, reverse)))
 
 
 def shared_out(weights: LinkWeights, side: int) -> dict[Link, float]:

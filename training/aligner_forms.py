@@ -1,6 +1,6 @@
 """The forms of a text that a statistical teacher is run on: the fewer the types, the more often each is seen."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hf_seq2seq_attn.probing import Link
@@ -29,7 +29,7 @@ class TeacherForm:
     left_out: LeftOut
     letters: bool = False
 
-    def restored(self, forward: Sequence[LinkWeights], reverse: Sequence[LinkWeights]) -> TeacherLinks:
+    def restored(self, forward: Iterable[LinkWeights], reverse: Iterable[LinkWeights]) -> TeacherLinks:
         """Return the teacher's links of this form with the places of the words in the user's text.
 
         Of a double letter the first takes the link (`first_of_doubles`).

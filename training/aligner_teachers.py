@@ -11,7 +11,7 @@ from hf_seq2seq_attn.errors import UnusableError
 from hf_seq2seq_attn.probing import read_links
 from hf_seq2seq_attn.text_files import InputError
 
-from .aligner_data import TeacherLinks
+from .aligner_data import StoredWeights, TeacherLinks
 from .aligner_forms import TeacherForm
 from .aligner_progress import fraction_bar
 from .statistical_aligner import WORDS_FILE, StatisticalAligner, teacher_links
@@ -120,7 +120,7 @@ def _eflomal(form: TeacherForm, folder: Path) -> TeacherLinks:
     statistical_links(form.source, form.target, folder, null_prior=_NULL_PRIOR)
     lengths = [len(words) for words in form.source], [len(words) for words in form.target]
     forward, reverse = (
-        [dict.fromkeys(links, 1.0) for links in read_links(folder / f"{name}.align", *lengths, base=0)]
+        StoredWeights(dict.fromkeys(links, 1.0) for links in read_links(folder / f"{name}.align", *lengths, base=0))
         for name in ("forward", "reverse")
     )
     return form.restored(forward, reverse)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .aligner_data import LinkWeights, Sentences
+from .aligner_data import LinkWeights, Sentences, StoredWeights
 
 UNKNOWN = 0
 FEW_MARKS = 0.001
@@ -168,16 +168,16 @@ class LeftOut:
             for words, kept, has in zip(self.apply(source, target), lemmas, given, strict=True)
         ]
 
-    def restored(self, links: Sequence[LinkWeights]) -> list[LinkWeights]:
+    def restored(self, links: Iterable[LinkWeights]) -> StoredWeights:
         """Return links between the words that stayed with the places that they have in the whole sentences."""
-        return [
+        return StoredWeights(
             {(left[i], right[j]): weight for (i, j), weight in weights.items()}
             for weights, left, right in zip(links, self.source, self.target, strict=True)
-        ]
+        )
 
-    def reduced(self, links: Sequence[LinkWeights]) -> list[LinkWeights]:
+    def reduced(self, links: Iterable[LinkWeights]) -> StoredWeights:
         """Return links of whole sentences with the places among the words that stay; other links are dropped."""
-        return [self.reduced_pair(place, weights) for place, weights in enumerate(links)]
+        return StoredWeights(self.reduced_pair(place, weights) for place, weights in enumerate(links))
 
     def reduced_pair(self, place: int, weights: LinkWeights) -> LinkWeights:
         """Return the links of one pair with the places among the words that stay; see `reduced`."""

@@ -8,7 +8,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from hf_seq2seq_attn.errors import UnusableError
 from hf_seq2seq_attn.probing import Gold, Link, Links
 
 from .aligner_batches import PairedText, SideText
-from .aligner_data import AlignerData, LinkWeights, Sentences
+from .aligner_data import AlignerData, LinkWeights, Sentences, StoredWeights
 from .aligner_links import mixed, tuned_threshold
 from .aligner_losses import batch_loss
 from .aligner_model import AlignerNetwork, NetworkSize
@@ -201,8 +201,8 @@ class _Fit:
             sides.append(SideText.of(index, [*words, *entries], more, shared))
         none: list[LinkWeights] = [{}] * len(data.lexicon)
         views = [
-            ([*left_out.reduced(each.forward), *none], [*left_out.reduced(each.reverse), *none])
-            for each in data.teachers
+            (StoredWeights(chain(forward, none)), StoredWeights(chain(reverse, none)))
+            for forward, reverse in ((left_out.reduced(t.forward), left_out.reduced(t.reverse)) for t in data.teachers)
         ]
         pairs = len(data.source)
         gold = {

@@ -24,7 +24,7 @@ from safetensors.numpy import load_file, save_file
 from hf_seq2seq_attn.errors import UnusableError
 from hf_seq2seq_attn.probing import Link, Links, write_atomically, write_bytes_atomically
 
-from .aligner_data import TeacherLinks
+from .aligner_data import StoredWeights, TeacherLinks
 from .jump_chain import ChainExpectations, chain_expectations, first_jumps, new_jumps
 from .word_pairs import PairBatch, WordPairs
 
@@ -252,8 +252,7 @@ def directed_links(posteriors: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple
 
 def teacher_links(posteriors: Sequence[tuple[np.ndarray, np.ndarray]]) -> TeacherLinks:
     """Return link probabilities as a teacher gives them; `posteriors` as in `directed_links`."""
-    forward, reverse = ([_weights(pair[side]) for pair in posteriors] for side in (0, 1))
-    return TeacherLinks(forward, reverse)
+    return TeacherLinks(*(StoredWeights(_weights(pair[side]) for pair in posteriors) for side in (0, 1)))
 
 
 def _weights(matrix: np.ndarray) -> dict[Link, float]:
