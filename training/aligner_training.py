@@ -4,6 +4,7 @@ Matrices are (T, S): rows are target words, columns source words, as everywhere 
 """
 
 import dataclasses
+import logging
 import math
 import time
 from collections import defaultdict
@@ -28,6 +29,8 @@ from .aligner_state import AlignerState
 from .aligner_text import FeatureIndex, stripped
 from .kept_memory import keep_freed_memory
 from .trained_aligner import CELLS, MEASURES, LinkRule, TextKind, TrainedAligner, known_pairs, measured
+
+logger = logging.getLogger(__name__)
 
 FEWEST_BATCHES = 20
 """Of an epoch: small texts have smaller batches."""
@@ -171,6 +174,11 @@ class _Fit:
                 self.progress(AlignerProgress("train", 0.98 * done, self._seconds(), float(np.mean(losses))))
             self.state.save_now_and_then(self._seconds())
         self.state.save(self._seconds())
+        if self.budget is not None and self.state.step < WARM_UP:
+            logger.warning(
+                "the network took only %d steps in the time that it had; links will be poor: give it more minutes",
+                self.state.step,
+            )
         self.progress(AlignerProgress("extract", 0.98, self._seconds(), float(np.mean(losses)) if losses else math.nan))
         aligner = self._aligner()
         self.progress(AlignerProgress("extract", 1.0, self._seconds(), float(np.mean(losses)) if losses else math.nan))

@@ -220,7 +220,9 @@ def test_progress_rises_to_the_end() -> None:
     assert 1 < told[-1].seconds < 30
 
 
-def test_no_stage_takes_more_than_its_share_of_the_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_stage_takes_more_than_its_share_of_the_minutes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     data, true = corpus()
     known = dataclasses.replace(data, gold={place: Gold(true[place], true[place]) for place in range(10)})
     update, steps = aligner_state.AlignerState.update, [0] * 5
@@ -233,10 +235,17 @@ def test_no_stage_takes_more_than_its_share_of_the_minutes(monkeypatch: pytest.M
     monkeypatch.setattr(aligner_training._Fit, "_seconds", lambda fit: float(sum(steps)))  # a step takes a second
     fit_aligner(known, dataclasses.replace(SMALL, gold_epochs=10**6, gold_steps=10**6), minutes=200 / 60)
     assert steps == [60, 10, 60, 10, 60]
+    assert "the network took only 60 steps in the time that it had" in caplog.text
+    caplog.clear()
     steps[:] = [0] * 5
     fit_aligner(known, dataclasses.replace(SMALL, gold_epochs=1, gold_steps=3), minutes=200 / 60)
     assert (steps[0], steps[2], steps[4]) == (60, 60, 60)
     assert steps[1] == steps[3] <= 3
+    steps[:] = [0] * 5
+    caplog.clear()
+    fit_aligner(data, SMALL, minutes=120 / 60)
+    assert steps[0] == 120
+    assert not caplog.text
 
 
 def test_a_lexicon_is_read_once_a_pass_and_is_no_hand_aligned_text() -> None:
