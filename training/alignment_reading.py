@@ -2,8 +2,8 @@
 the links of a statistical aligner.
 
 By the family alone it cannot be told. A decoder layer reads the source for the word to come in some heads and for the
-word just read in others, and an alignment that is read one row off is wrong in almost every word. Garg et al. 2019
-(section 4.1) found their layer by AER on gold; here no gold is taken, so that scores on gold stay honest.
+word just read in others, and an alignment that is read one row off is wrong in almost every word. No gold is
+taken, so that scores on gold stay honest.
 """
 
 import logging
@@ -96,8 +96,8 @@ def choose_reading(
     Returns:
         `heads`, [[layer, head], ...], and `align_with`, the rows, that are now read; `agreement`, 2 |A & B| /
         (|A| + |B|), of the links A that are read there and B of the `aligner`; `default`, in words, and
-        `default_agreement`; on how many `pairs`. None where fewer than `FEWEST` pairs can be read, or
-        nothing can be said.
+        `default_agreement`; on how many `pairs`. None where fewer than `FEWEST` pairs can be read, or nothing
+        can be said.
     """
     learnt = _spread(_pairs_of_words(train), MOST_LEARNT)
     try:
