@@ -2,12 +2,33 @@
 
 import sys
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 if TYPE_CHECKING:
     from .trainer import Seq2SeqAttnTrainer
+
+Stage = Callable[[str], AbstractContextManager[Any]]
+
+
+def stages(shown: bool) -> Stage:
+    """Return a context that tells what is being done while it lasts: a spinner on a terminal's stderr, else a line."""
+
+    def stage(doing: str) -> AbstractContextManager[Any]:
+        if not shown:
+            return nullcontext()
+        from rich.console import Console
+
+        console = Console(file=sys.stderr)
+        if console.is_terminal:
+            return console.status(doing)
+        console.print(doing, highlight=False)
+        return nullcontext()
+
+    return stage
 
 
 class ProgressReport(TrainerCallback):

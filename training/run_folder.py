@@ -3,6 +3,9 @@
 While a run is unfinished, `checkpoints/run.json` says which run it is: its recipe, the bytes of its files, its number
 of processes. The finished files are gathered in `checkpoints/finished`, sealed, and then moved up, the weights and the
 metrics last; when `checkpoints` is gone, the run is finished.
+
+An unfinished run that is to be overwritten lies in `checkpoints/replaced` until the new one has read its data, and is
+put back if that comes to nothing.
 """
 
 import dataclasses
@@ -46,6 +49,7 @@ _IDENTITY_FILE = "run.json"
 _LOCK_FILE = "lock"
 _FINISHED_FOLDER = "finished"
 _TOKENIZER_FOLDER = "tokenizer"
+_REPLACED_FOLDER = "replaced"
 _LOCKS: dict[Path, Any] = {}
 
 
@@ -119,9 +123,18 @@ class RunFolder:
         (self.checkpoints / _IDENTITY_FILE).unlink(missing_ok=True)
         shutil.rmtree(self.checkpoints, ignore_errors=True)
 
+    def forget_replaced(self) -> None:
+        """Delete the unfinished run that this one takes the place of: it is about to train."""
+        if is_first_process():
+            remove(self.replaced)
+
     def abandon(self) -> None:
-        """Leave nothing of a run that came to nothing; one with checkpoints stays."""
-        if is_first_process() and not list_checkpoints(self.checkpoints) and not _is_written(self):
+        """Leave nothing of a run that came to nothing; one with checkpoints stays, one that it replaced comes back."""
+        if not is_first_process():
+            return
+        if self.replaced.exists():
+            _put_back(self)
+        elif not list_checkpoints(self.checkpoints) and not _is_written(self):
             shutil.rmtree(self.checkpoints, ignore_errors=True)
             with suppress(OSError):
                 self.run_dir.rmdir()
@@ -133,6 +146,11 @@ class RunFolder:
             stream.close()
 
     @property
+    def replaced(self) -> Path:
+        """Where an unfinished run waits while the one that overwrites it reads its data."""
+        return self.checkpoints / _REPLACED_FOLDER
+
+    @property
     def _finished(self) -> Path:
         return self.checkpoints / _FINISHED_FOLDER
 
@@ -141,7 +159,8 @@ def open_run(run_dir: Path, recipe: Recipe, *, overwrite: bool = False, needs_ol
     """Return the folder of this run, new or continued. The first process looks; all get the same answer.
 
     Args:
-        overwrite: start anew, whatever is there. A finished model stays until the new one takes its place.
+        overwrite: start anew, whatever is there. A finished model stays until the new one takes its place, the
+            checkpoints of an unfinished run until `RunFolder.forget_replaced`.
         needs_older: as in `checkpoints.find_checkpoint`.
 
     Raises:
@@ -209,7 +228,8 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def _open(run_dir: Path, recipe: Recipe, overwrite: bool, needs_older: bool) -> dict[str, Any]:
     run = RunFolder(run_dir)
     identity_file = run.checkpoints / _IDENTITY_FILE
-    old = None if overwrite else _read_identity(identity_file)
+    waiting = run.replaced / _IDENTITY_FILE
+    old = None if overwrite else _read_identity(waiting if waiting.exists() else identity_file)
     if old is None and not overwrite and any((run_dir / name).exists() for name in (WEIGHTS_FILE, METRICS_FILE)):
         raise InputError(f"{run_dir}: already holds a model; choose another folder, or overwrite it by --overwrite")
     if old is None and not overwrite and (run_dir / CARD_FILE).exists():
@@ -223,6 +243,7 @@ def _open(run_dir: Path, recipe: Recipe, overwrite: bool, needs_older: bool) -> 
         raise InputError(f"{run_dir}: cannot be made ({error.strerror}); choose another folder") from error
     _lock(run.checkpoints)
     try:
+        _put_back(run)
         return _examine(run, recipe, old, needs_older)
     except BaseException:
         run.release()
@@ -237,7 +258,7 @@ def _examine(run: RunFolder, recipe: Recipe, old: dict[str, Any] | None, needs_o
     different = [] if old is None else differences(old, identity)
     # Where nothing was trained yet, nothing is lost by another recipe.
     if old is None or (different and not has_work):
-        _start_anew(run)
+        _start_anew(run, keeps_old=has_work and identity_file.exists())
         identity["started"] = datetime.now(UTC).isoformat(timespec="seconds")
         write_atomically(identity_file, [json.dumps(identity, indent=1) + "\n"])
         return {"started": identity["started"], "checkpoint": None, "is_written": False}
@@ -270,16 +291,47 @@ def _read_identity(path: Path) -> dict[str, Any] | None:
         raise InputError(f"{path}: cannot be read ({error}); start anew by --overwrite") from error
 
 
-def _start_anew(run: RunFolder) -> None:
-    """Delete what an earlier run left among the checkpoints; what says whose they are goes first."""
-    (run.checkpoints / _IDENTITY_FILE).unlink(missing_ok=True)
+def _start_anew(run: RunFolder, *, keeps_old: bool) -> None:
+    """Set what an earlier run left among the checkpoints aside, or delete it."""
     old = list_checkpoints(run.checkpoints)
     if old:
-        logger.warning("%s: %d checkpoint(s) of another run are deleted", run.checkpoints, len(old))
-    for path in run.checkpoints.iterdir():
+        logger.warning("%s: takes the place of a run with %d checkpoint(s)", run.run_dir, len(old))
+    if keeps_old:
+        run.replaced.mkdir()
+        for path in _parts(run.checkpoints, last=_IDENTITY_FILE):
+            path.replace(run.replaced / path.name)
+        return
+    # What says whose they are goes first.
+    (run.checkpoints / _IDENTITY_FILE).unlink(missing_ok=True)
+    _delete(_parts(run.checkpoints))
+
+
+def _put_back(run: RunFolder) -> None:
+    """Undo `_start_anew` of a run that came to nothing, wherever it was killed.
+
+    Whose they are is set aside last and put back first: where it lies there, what is left here is the newer run's.
+    """
+    if not run.replaced.exists():
+        return
+    if (run.replaced / _IDENTITY_FILE).exists():
+        _delete(_parts(run.checkpoints))
+        (run.replaced / _IDENTITY_FILE).replace(run.checkpoints / _IDENTITY_FILE)
+    for path in _parts(run.replaced):
+        path.replace(run.checkpoints / path.name)
+    run.replaced.rmdir()
+
+
+def _parts(folder: Path, last: str = "") -> list[Path]:
+    """Return what belongs to one run in `folder`; the name `last` at the end."""
+    parts = [path for path in folder.iterdir() if path.name not in (_LOCK_FILE, _REPLACED_FOLDER)]
+    return sorted(parts, key=lambda path: (path.name == last, path.name))
+
+
+def _delete(paths: list[Path]) -> None:
+    for path in paths:
         if path.is_dir():
             shutil.rmtree(path)
-        elif path.name != _LOCK_FILE:
+        else:
             path.unlink()
 
 

@@ -40,7 +40,7 @@ from .model_setup import make_model, make_tokenizer
 from .pictures import choose_example, draw_attention, draw_curve
 from .prepared_corpora import prepare_corpus
 from .processes import announce, exchange, from_first, in_turn, is_first_process, report_once, together
-from .progress import ProgressReport
+from .progress import ProgressReport, Stage, stages
 from .recipe import Recipe, load_recipe, save_recipe
 from .report_commands import report_run
 from .resumption import SaveError, is_of_the_disk, with_saving
@@ -119,6 +119,7 @@ def _train_in(
     if arguments.device.type == "cpu":
         keep_freed_memory()
     trainer, training_data, corpora, found = _prepare(run, recipe, arguments)
+    run.forget_replaced()
     tokenizer: Any = trainer.processing_class
     if progress:
         trainer.add_callback(ProgressReport(trainer))
@@ -153,7 +154,7 @@ def _train_in(
         "history": trainer.state.log_history,
     }
     try:
-        _finish(run, recipe, trainer, metrics, corpora, dev_losses)
+        _finish(run, recipe, trainer, metrics, corpora, dev_losses, stages(progress))
     except Exception as error:
         if not is_of_the_disk(error):
             raise
@@ -339,6 +340,7 @@ def _finish(
     metrics: dict[str, Any],
     corpora: dict[str, ParallelCorpus],
     dev_losses: dict[str, float],
+    stage: Stage,
 ) -> None:
     """Save the model, which all processes may hold a part of, and let the first write everything else."""
     folder = Path(from_first(lambda: str(run.start_finished())))
@@ -349,7 +351,7 @@ def _finish(
     if is_first_process():
         if trainer.is_fsdp_enabled:
             model = AutoModelForSeq2SeqLM.from_pretrained(folder)
-        _write_run(recipe, folder, model, trainer, metrics, corpora, dev_losses)
+        _write_run(recipe, folder, model, trainer, metrics, corpora, dev_losses, stage)
         run.finish()
     model.name_or_path = str(run.run_dir)
 
@@ -362,6 +364,7 @@ def _write_run(
     metrics: dict[str, Any],
     corpora: dict[str, ParallelCorpus],
     dev_losses: dict[str, float],
+    stage: Stage,
 ) -> None:
     """Score the model, and write everything besides it and its tokenizer that the folder holds."""
     tokenizer: Any = trainer.processing_class
@@ -370,12 +373,14 @@ def _write_run(
     # It is the saved files that say where the alignment is read, not those that training began with.
     model.name_or_path = str(run_dir)
     if recipe.alignment is None and is_unread(model.config):
-        reading = choose_reading(run_dir, model, tokenizer, shown, corpora["train"]) or inherited_reading(model)
+        with stage("choosing where the alignment is read"):
+            reading = choose_reading(run_dir, model, tokenizer, shown, corpora["train"]) or inherited_reading(model)
         metrics |= {"alignment_reading": reading} if reading else {}
     settings = scoring_settings(recipe.validation, getattr(trainer.args, "generation_num_beams", None))
     for part in ("dev", "test"):
         if part in corpora:
-            metrics[part] = score_corpus(model, tokenizer, corpora[part], **settings)
+            with stage(f"scoring {part}, {len(corpora[part].sources):,} pairs"):
+                metrics[part] = score_corpus(model, tokenizer, corpora[part], **settings)
     for key in ("loss", "guided_loss"):
         if f"eval_{key}" in dev_losses:
             metrics["dev"][key] = dev_losses[f"eval_{key}"]
@@ -386,7 +391,8 @@ def _write_run(
     if getattr(model.config, "cross_attention_type", None) != "none":
         draw_attention(model, tokenizer, shown, run_dir / ATTENTION_FILE)
     if recipe.report:
-        report_run(run_dir, model, tokenizer, corpora)
+        with stage("writing the report"):
+            report_run(run_dir, model, tokenizer, corpora)
     write_card(run_dir)
 
 

@@ -272,8 +272,41 @@ def test_overwrite_starts_anew(toy: Toy, unfinished: Path, caplog: pytest.LogCap
     (unfinished / "alignment.json").write_text("{}")
     metrics = train(toy("training.seed=8"), unfinished, overwrite=True, progress=False).metrics
     assert "continued_from_step" not in metrics
-    assert "2 checkpoint(s) of another run are deleted" in caplog.text
+    assert "takes the place of a run with 2 checkpoint(s)" in caplog.text
     assert not (unfinished / "alignment.json").exists()
+
+
+def test_overwrite_that_comes_to_nothing_loses_nothing(toy: Toy, unfinished: Path) -> None:
+    with pytest.raises(InputError, match="tokenizer section"):
+        train(toy("tokenizer.vocab_size=5"), unfinished, overwrite=True, progress=False)
+    assert train(toy(), unfinished, progress=False).metrics["continued_from_step"] == 6
+
+
+@pytest.mark.parametrize("moves", range(8))
+def test_overwrite_killed_before_it_trains_loses_nothing(
+    toy: Toy, unfinished: Path, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    """Killed after so many moves of the old run's files, there or back; or when the new one has read its data."""
+    checkpoints, move, made = unfinished / "checkpoints", Path.replace, []
+    before = {path.relative_to(checkpoints): path.read_bytes() for path in checkpoints.rglob("*") if path.is_file()}
+
+    def counted(path: Path, goal: Path) -> Path:
+        if "replaced" in (path.parent.name, goal.parent.name):
+            made.append(path)
+            if len(made) > moves:
+                raise Killed
+        return move(path, goal)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", counted)
+        with pytest.raises((Killed, InputError)):
+            train(toy("tokenizer.vocab_size=5"), unfinished, overwrite=True, progress=False)
+    # Its own process would be gone.
+    RunFolder(unfinished).release()
+    with pytest.raises(InputError, match="is not this one"):
+        train(toy("training.seed=8"), unfinished, progress=False)
+    after = {path.relative_to(checkpoints): path.read_bytes() for path in checkpoints.rglob("*") if path.is_file()}
+    assert after == before and made
 
 
 def test_a_run_without_checkpoints_is_no_obstacle(toy: Toy, tmp_path: Path) -> None:

@@ -52,3 +52,17 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "50/100" in written
     assert "20 tokens/s 100 s left" in written
     assert shown.bar is None
+
+
+@pytest.mark.parametrize(("terminal", "shown"), [(False, True), (True, True), (False, False)])
+def test_what_is_done_after_training(monkeypatch: pytest.MonkeyPatch, terminal: bool, shown: bool) -> None:
+    stderr = io.StringIO()
+    console = Console(file=stderr, force_terminal=terminal, width=150)
+    monkeypatch.setattr("rich.console.Console", lambda **kwargs: console)
+    with progress.stages(shown)("scoring dev, 1,014 pairs"):
+        at_once = stderr.getvalue()
+    if terminal:
+        # A spinner, which another thread draws.
+        assert "scoring dev, 1,014 pairs" in stderr.getvalue()
+    else:
+        assert stderr.getvalue() == at_once == ("scoring dev, 1,014 pairs\n" if shown else "")
