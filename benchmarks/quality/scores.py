@@ -25,6 +25,8 @@ from hf_seq2seq_attn.translation import load_seq2seq, translate
 BEAMS = 5
 PENALTIES = {"bleu": (0.6, 0.8, 1.0, 1.2, 1.4), "word_error_rate": (1.0,)}
 """Metric -> length penalties to choose from; a hypothesis is scored by log-probability / length ** penalty."""
+STEP, LEAST, MOST = 0.2, 0.0, 2.4
+"""Where the best penalty is the least or the greatest of several, the next one is tried, so far as these bounds."""
 TRANSLATIONS = "translations"
 Files = tuple[Path, Path]
 
@@ -66,10 +68,9 @@ def score_run(run_dir: Path, dev: Files, tests: Mapping[str, Files], metric: str
     several = _several_references(run_dir)
     made = Translations(run_dir)
     sources, references = _read(dev, several)
-    tried = {
-        penalty: _main_score(made.of("dev", sources, penalty), references, metric) for penalty in PENALTIES[metric]
-    }
-    best = (max if metric == "bleu" else min)(tried, key=tried.__getitem__)
+    best, tried = choose_penalty(
+        lambda penalty: _main_score(made.of("dev", sources, penalty), references, metric), metric
+    )
     scores: dict[str, Any] = {
         "metric": metric,
         "num_beams": BEAMS,
@@ -83,6 +84,18 @@ def score_run(run_dir: Path, dev: Files, tests: Mapping[str, Files], metric: str
         scores["tests"][name] = all_scores(made.of(name, sources, best), references, metric)
     _record(run_dir, scores)
     return scores
+
+
+def choose_penalty(score: Callable[[float], float], metric: str) -> tuple[float, dict[float, float]]:
+    """Return the length penalty with the best score, and the scores of all that were tried, by their penalties."""
+    better = max if metric == "bleu" else min
+    tried = {penalty: score(penalty) for penalty in PENALTIES[metric]}
+    while True:
+        best = better(tried, key=tried.__getitem__)
+        beyond = [round(edge + step, 1) for edge, step in ((min(tried), -STEP), (max(tried), STEP)) if edge == best]
+        if len(beyond) != 1 or not LEAST <= beyond[0] <= MOST:
+            return best, dict(sorted(tried.items()))
+        tried[beyond[0]] = score(beyond[0])
 
 
 def all_scores(hypotheses: Sequence[str], references: Sequence[Sequence[str]], metric: str) -> dict[str, Any]:

@@ -163,6 +163,26 @@ def test_the_length_penalty_is_chosen_on_dev_and_translations_are_read_again(
     assert scores.main(words) == 2
 
 
+@pytest.mark.parametrize(
+    ("peak", "chosen", "tried"),
+    [
+        (1.04, 1.0, [0.6, 0.8, 1.0, 1.2, 1.4]),
+        (0.41, 0.4, [0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4]),
+        (1.59, 1.6, [0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8]),
+        (9, 2.4, [0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.2, 2.4]),
+        (-9, 0.0, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4]),
+    ],
+)
+def test_length_penalties_beyond_the_last_are_tried_while_they_are_better(
+    peak: float, chosen: float, tried: list[float]
+) -> None:
+    import scores
+
+    best, found = scores.choose_penalty(lambda penalty: -abs(penalty - peak), "bleu")
+    assert best == chosen and list(found) == tried
+    assert scores.choose_penalty(lambda penalty: 0.5, "word_error_rate") == (1.0, {1.0: 0.5})
+
+
 def test_runs_are_compared_once_they_are_there(
     done: tuple[Path, Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
