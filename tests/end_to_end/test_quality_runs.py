@@ -111,7 +111,7 @@ def test_a_run_leaves_its_scores(done: tuple[Path, Path]) -> None:
     ]  # fmt: skip
     metrics = json.loads((results / "de_en_bahdanau" / "metrics.json").read_text(encoding="utf-8"))
     found = metrics["quality"]
-    assert metrics["cpu_minutes"] > 0 and list(found["penalties"]) == ["0.6", "0.8", "1", "1.2", "1.4"]
+    assert metrics["cpu_minutes"] > 0 and {"0.6", "0.8", "1", "1.2", "1.4"} <= found["penalties"].keys()
     assert {name: test["sentences"] for name, test in found["tests"].items()} == {
         "test_2016_flickr": 4, "test_2017_flickr": 3, "test_2017_mscoco": 2,
     }  # fmt: skip
