@@ -101,6 +101,10 @@ ABLATION = tuple(
 
 # Half of the epochs: what is better then is not always better at the end, but sizes and rates that are bad show.
 _SHORT = "training.num_train_epochs=10"
+FEEDING = (
+    _SHORT, "batching.tokens=1024", "training.learning_rate=1.0e-3", "model.dropout=0.2",
+    "model.attend_with=current_state", "model.input_feeding=true",
+)  # fmt: skip
 TRIALS = (
     Run("trial_bahdanau", "multi30k_bahdanau", DE_EN, 34, "trial", (_SHORT,)),
     Run("trial_bahdanau_dropout_0.5", "multi30k_bahdanau", DE_EN, 34, "trial", (_SHORT, "model.dropout=0.5")),
@@ -114,15 +118,9 @@ TRIALS = (
     Run("trial_transformer_short_1024", "multi30k_transformer", EN_DE, 20, "trial",
         (*TINY, _SHORT, "batching.tokens=1024", "training.learning_rate=2.0e-3", "model.dropout=0.3")),
     Run("trial_transformer_short_wide", "multi30k_transformer", EN_DE, 25, "trial", (_SHORT, "model.dropout=0.2")),
-    Run("trial_hybrid_short", "multi30k_hybrid", EN_DE, 30, "trial",
-        (_SHORT, "batching.tokens=1024", "training.learning_rate=1.0e-3", "model.dropout=0.2")),
-    Run("trial_hybrid_short_feeding", "multi30k_hybrid", EN_DE, 30, "trial",
-        (_SHORT, "batching.tokens=1024", "training.learning_rate=1.0e-3", "model.dropout=0.2",
-         "model.attend_with=current_state", "model.input_feeding=true")),
-    Run("trial_hybrid_short_128", "multi30k_hybrid", EN_DE, 18, "trial",
-        (_SHORT, "batching.tokens=1024", "training.learning_rate=2.0e-3", "model.dropout=0.1", "model.d_model=128",
-         "model.encoder_layers=4", "model.encoder_ffn_dim=256", "model.attend_with=current_state",
-         "model.input_feeding=true")),
+    Run("trial_hybrid_short_feeding", "multi30k_hybrid", EN_DE, 28, "trial", FEEDING),
+    Run("trial_hybrid_short_heads", "multi30k_hybrid", EN_DE, 28, "trial", (*FEEDING, "model.cross_attention_heads=4")),
+    Run("trial_hybrid_short_gate", "multi30k_hybrid", EN_DE, 28, "trial", (*FEEDING, "model.context_fusion=gate")),
     Run("trial_g2p_dut", "sigmorphon_g2p", sigmorphon("medium/dut"), 9, "trial", ("training.num_train_epochs=30",)),
     Run("trial_g2p_dut_previous", "sigmorphon_g2p", sigmorphon("medium/dut"), 9, "trial",
         ("training.num_train_epochs=30", "model.input_feeding=false", "model.attend_with=previous_state")),
