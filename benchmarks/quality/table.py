@@ -1,6 +1,6 @@
 """Print the tables of the README from the runs' metrics: the results beside what was published, and the ablation.
 
-python benchmarks/quality/table.py [--results benchmarks/results/quality]
+python benchmarks/quality/table.py [--results benchmarks/results/quality] [--short]
 """
 
 import argparse
@@ -17,6 +17,7 @@ from runs import FACTORS, ROWS, RUNS, SEEDS, Row, ablation_name
 from hf_seq2seq_attn.training.run_record import METRICS_FILE, read_metrics
 
 HEAD = ("task", "published", "target", "reached", "BLEU, cased", "chrF", "parameters", "CPU minutes", "")
+SHORT = ("task", "published", "reached", "parameters", "CPU minutes")
 ABLATION_HEAD = ("changed", "BLEU on dev", "BLEU on test_2016", "difference", "parameters", "CPU minutes")
 DECODING_TARGET = 1.5
 Found = dict[str, dict[str, Any]]
@@ -56,6 +57,13 @@ def results_row(row: Row, found: Found) -> tuple[str, ...]:
         f"{sum(metrics['cpu_minutes'] for metrics in there):.0f}",
         verdict,
     )
+
+
+def short_rows(found: Found) -> list[tuple[str, ...]]:
+    """Return the cells that the README shows, of the rows whose runs are all there."""
+    places = [HEAD.index(name) for name in SHORT]
+    rows = [results_row(row, found) for row in ROWS if all(name in found for name in row.runs)]
+    return [tuple(cells[place] for place in places) for cells in rows]
 
 
 def wanted(row: Row, found: Found, first: str, name: str) -> dict[str, float]:
@@ -134,8 +142,13 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Print the tables of the quality runs.")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    folder = parser.parse_args(words).results
+    parser.add_argument("--short", action="store_true", help="the README's: finished rows, fewer columns")
+    chosen = parser.parse_args(words)
+    folder = chosen.results
     found = read_results(folder)
+    if chosen.short:
+        print(markdown(SHORT, short_rows(found)))
+        return
     print(markdown(HEAD, [results_row(row, found) for row in ROWS]))
     print(
         "\nReached: sacreBLEU `-lc -tok 13a` of plain-text output on test_2016_flickr / test_2017_flickr / "

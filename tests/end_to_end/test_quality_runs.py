@@ -280,6 +280,14 @@ def test_the_table_judges_by_all_targets_and_means_over_languages() -> None:
     assert table.results_row(medium, {})[3] == "not run"
 
 
+def test_the_readme_s_table_is_that_of_the_results() -> None:
+    import run_all
+    import table
+
+    rows = table.short_rows(table.read_results(run_all.RESULTS))
+    assert rows and table.markdown(table.SHORT, rows) in (FOLDER.parents[1] / "README.md").read_text(encoding="utf-8")
+
+
 def test_a_row_is_judged_by_the_run_that_it_should_be_near() -> None:
     import runs
     import table
