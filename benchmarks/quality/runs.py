@@ -131,6 +131,8 @@ TRIALS = (
          "model={encoder_type: transformer, decoder_type: transformer, cross_attention_type: scaled_dot_product, "
          "encoder_layers: 4, decoder_layers: 4, d_model: 128, encoder_ffn_dim: 512, decoder_ffn_dim: 512, "
          "encoder_attention_heads: 4, decoder_attention_heads: 4, dropout: 0.3}")),
+    Run("trial_g2p_eng_us_384", "sigmorphon_g2p", sigmorphon("high/eng_us"), 60, "trial",
+        ("training.num_train_epochs=30", "model.dropout=0.4", "model.d_model=384", "validation.limit=1500")),
 )  # fmt: skip
 
 RUNS = {run.name: run for run in (*MAIN, *ABLATION, *TRIALS)}
