@@ -111,7 +111,11 @@ def test_a_run_leaves_its_scores(done: tuple[Path, Path]) -> None:
     ]  # fmt: skip
     metrics = json.loads((results / "de_en_bahdanau" / "metrics.json").read_text(encoding="utf-8"))
     found = metrics["quality"]
-    assert metrics["cpu_minutes"] > 0 and {"0.6", "0.8", "1", "1.2", "1.4"} <= found["penalties"].keys()
+    tried = [float(penalty) for penalty in found["penalties"]]
+    assert metrics["cpu_minutes"] > 0 and {0.6, 0.8, 1.0, 1.2, 1.4} <= set(tried) and tried == sorted(tried)
+    # Neither the least nor the greatest that was tried, unless there is none beyond.
+    assert found["length_penalty"] in (*tried[1:-1], 0.0, 2.4)
+    assert found["penalties"][f"{found['length_penalty']:g}"] == max(found["penalties"].values())
     assert {name: test["sentences"] for name, test in found["tests"].items()} == {
         "test_2016_flickr": 4, "test_2017_flickr": 3, "test_2017_mscoco": 2,
     }  # fmt: skip
