@@ -25,6 +25,8 @@ class TokenizerRecipe:
     lowercase: bool = False
     split_punctuation: bool = False
     """Each punctuation mark is a piece of its own: for plain text, where it sticks to its word. `bpe` only."""
+    dropout: float = 0.0
+    """The share of merges left out at random, anew in each epoch, where training text is cut; see `bpe_dropout`."""
     separate: bool = False
     """One tokenizer and vocabulary for each side, instead of one for both."""
     target_vocab_size: int | None = None
@@ -332,6 +334,8 @@ def _check(recipe: Recipe, where: Where) -> None:
             f"{where(('tokenizer', 'target_vocab_size'))}: tokenizer.target_vocab_size needs separate tokenizers; "
             "set tokenizer.separate=true"
         )
+    if recipe.tokenizer is not None and recipe.tokenizer.dropout != 0:
+        _check_dropout(recipe.tokenizer, recipe.data, where)
     check_data(recipe.data, recipe.training, where)
     if recipe.data.streaming and recipe.batching is not None:
         raise InputError(
@@ -353,6 +357,16 @@ def _check(recipe: Recipe, where: Where) -> None:
     if recipe.report and recipe.data.test is None and recipe.data.dev is None:
         raise InputError(f"{where(('report',))}: report=true needs a test set; name data.test or data.dev")
     check_loop(recipe, where)
+
+
+def _check_dropout(tokenizer: TokenizerRecipe, data: DataRecipe, where: Where) -> None:
+    here = f"{where(('tokenizer', 'dropout'))}: tokenizer.dropout={tokenizer.dropout:g}"
+    if not 0 <= tokenizer.dropout <= 1:
+        raise InputError(f"{here}: a share of merges, from 0 to 1; 0.1 is usual")
+    if tokenizer.kind != "bpe":
+        raise InputError(f"{here} leaves out merges, which only kind=bpe has; set tokenizer.kind=bpe or dropout=0")
+    if data.streaming:
+        raise InputError(f"{here} needs all pairs in memory; set data.streaming=false or tokenizer.dropout=0")
 
 
 def _check_alignment(alignment: AlignmentRecipe, data: DataRecipe, where: Where) -> None:

@@ -293,7 +293,9 @@ def _state_file(checkpoint: Path) -> Path:
 
 
 def _set_epoch(loader: Any, epoch: int) -> None:
-    """Tell every sampler below a loader its epoch: on several processes the library reaches only the outer ones."""
+    """Tell the data and every sampler below a loader the epoch: the library reaches only the outermost of them."""
+    if hasattr(loader.dataset, "set_epoch"):
+        loader.dataset.set_epoch(epoch)
     part = getattr(loader, "batch_sampler", None)
     while part is not None:
         if hasattr(part, "set_epoch"):

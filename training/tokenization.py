@@ -13,8 +13,8 @@ SPECIAL_TOKENS = (PAD, BOS, EOS, UNK)
 
 KINDS = ("bpe", "unigram", "word", "char")
 
-# Stands for the space before each word.
-_MARK = "▁"
+WORD_START = "▁"
+"""Stands for the space before each word."""
 
 
 def train_tokenizer(
@@ -53,7 +53,7 @@ def train_tokenizer(
     steps = [normalizers.NFC(), normalizers.Lowercase()] if lowercase else [normalizers.NFC()]
     normalizer = normalizers.Sequence(steps)
     # It cuts at spaces only: "don't", "(word)." and pointed Hebrew each stay one word.
-    pre_tokenizer = pre_tokenizers.Metaspace(replacement=_MARK, prepend_scheme="always")
+    pre_tokenizer = pre_tokenizers.Metaspace(replacement=WORD_START, prepend_scheme="always")
     # While merges are learnt, and not after: no merge then joins a mark to anything, so words are cut at marks all the
     # same, and `word_ids()` still counts words between spaces.
     cut = [pre_tokenizer, pre_tokenizers.Punctuation("isolated")] if split_punctuation else [pre_tokenizer]
@@ -87,19 +87,19 @@ def _word_tokenizer(
 ) -> Tokenizer:
     """Return a tokenizer of the most frequent words, equally frequent ones in alphabetical order."""
     # The mark alone is a second space in a row.
-    fixed = [*SPECIAL_TOKENS, _MARK]
+    fixed = [*SPECIAL_TOKENS, WORD_START]
     if vocab_size <= len(fixed):
         raise ValueError(f"tokenizer vocab_size={vocab_size}: must be more than {len(fixed)}, or there is no word")
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(word for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(text)))
-    counts.pop(_MARK, None)
+    counts.pop(WORD_START, None)
     words = sorted(counts, key=lambda word: (-counts[word], word))[: vocab_size - len(fixed)]
     vocabulary = {token: index for index, token in enumerate([*fixed, *words])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     # An unknown word is a word: without the mark it would be written into the one before it.
-    tokenizer.decoder = decoders.Sequence([decoders.Replace(UNK, _MARK + UNK), _decoder()])
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(UNK, WORD_START + UNK), _decoder()])
     return tokenizer
 
 
@@ -112,7 +112,7 @@ def _subword_tokenizer(
 ) -> Tokenizer:
     alphabet = sorted({character for text in texts for character in normalizer.normalize_str(text)} - {" "})
     # The mark is one character more.
-    smallest = len({*alphabet, _MARK}) + len(SPECIAL_TOKENS)
+    smallest = len({*alphabet, WORD_START}) + len(SPECIAL_TOKENS)
     if vocab_size < smallest:
         raise ValueError(
             f"tokenizer vocab_size={vocab_size}: the text has {len(alphabet)} different characters, "
@@ -126,7 +126,7 @@ def _subword_tokenizer(
         # Room for the characters and for no merge of them leaves characters.
         vocab_size=smallest if kind == "char" else vocab_size,
         special_tokens=list(SPECIAL_TOKENS),
-        initial_alphabet=[*alphabet, _MARK],
+        initial_alphabet=[*alphabet, WORD_START],
         show_progress=False,
         **({"unk_token": UNK} if kind == "unigram" else {}),
     )
@@ -138,7 +138,7 @@ def _subword_tokenizer(
 
 
 def _decoder() -> decoders.Decoder:
-    return decoders.Metaspace(replacement=_MARK, prepend_scheme="always")
+    return decoders.Metaspace(replacement=WORD_START, prepend_scheme="always")
 
 
 def _make_special_pieces_unlikely(tokenizer: Tokenizer) -> None:

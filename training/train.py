@@ -29,6 +29,7 @@ from hf_seq2seq_attn.text_files import InputError, check_output_folder
 from hf_seq2seq_attn.tokenizer_pair import AnyTokenizer, load_tokenizer, load_tokenizer_files
 
 from .alignment_reading import choose_reading, inherited_reading, is_unread
+from .bpe_dropout import RecutRows
 from .card import write_card
 from .checkpoints import step_of
 from .collation import Seq2SeqCollator
@@ -302,6 +303,9 @@ def _make_trainer(
     with _section("data.train"):
         # Links without an alignment section: nothing to carry through every batch.
         encoded["train"], record["train"] = training_data.encode(tokenizer, links=recipe.alignment is not None)
+    if recipe.tokenizer is not None and recipe.tokenizer.dropout:
+        limits = (recipe.data.max_source_length, recipe.data.max_target_length)
+        encoded["train"] = RecutRows(encoded["train"], tokenizer, recipe.tokenizer.dropout, limits, training_data.seed)
     if "dev" in corpora:
         with _section("data.dev"):
             encoded["dev"], record["dev"] = encode_part(corpora["dev"], tokenizer, recipe.data)

@@ -18,6 +18,7 @@ from transformers.training_args import ParallelMode
 from hf_seq2seq_attn.text_files import InputError
 
 from .averaging import unfilled
+from .bpe_dropout import RecutRows
 from .collation import IGNORED_LABEL
 from .guided_attention import GuidedAttentionMixin
 from .loop_recipe import BatchingRecipe
@@ -154,7 +155,7 @@ class Seq2SeqAttnTrainer(ResumableMixin, GuidedAttentionMixin, Seq2SeqTrainer):
                 "leave the batching section out, or the streaming"
             )
         self._sampler = TokenBatches(
-            *token_lengths(dataset),
+            *token_lengths(_measured(dataset)),
             tokens=self.batching.tokens,
             count=self.batching.count,
             sentences=self.batching.sentences,
@@ -204,7 +205,7 @@ class Seq2SeqAttnTrainer(ResumableMixin, GuidedAttentionMixin, Seq2SeqTrainer):
         return self.args.seed if self.args.data_seed is None else self.args.data_seed
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        dataset: Any = self.train_dataset if train_dataset is None else train_dataset
+        dataset: Any = _measured(self.train_dataset if train_dataset is None else train_dataset)
         column = self.args.length_column_name
         grouped = self.args.train_sampling_strategy == "group_by_length"
         if not grouped or column not in getattr(dataset, "column_names", ()):
@@ -252,6 +253,11 @@ class Seq2SeqAttnTrainer(ResumableMixin, GuidedAttentionMixin, Seq2SeqTrainer):
         folder = self.args.output_dir if output_dir is None else output_dir
         if folder is not None:
             (Path(folder) / TRAINING_ARGS_NAME).unlink(missing_ok=True)
+
+
+def _measured(dataset: Any) -> Any:
+    """Return the rows whose lengths decide what stands in a batch together: each epoch the same."""
+    return dataset.rows if isinstance(dataset, RecutRows) else dataset
 
 
 def default_training_arguments() -> dict[str, Any]:

@@ -121,11 +121,14 @@ CASES = [
         (3, 11),
         {"train": PAIRS, "dev": 5},
     ),
+    (["tokenizer.dropout=0.5"], (5, 11), {"train": PAIRS}),
 ]
 
 
 @pytest.mark.parametrize(
-    ("overrides", "kills", "parts"), CASES, ids=["length", "random", "tokens", "stream", "epoch", "early", "average"]
+    ("overrides", "kills", "parts"),
+    CASES,
+    ids=["length", "random", "tokens", "stream", "epoch", "early", "average", "dropout"],
 )
 def test_interrupted_runs_end_with_the_same_bytes(
     toy: Toy,
