@@ -23,7 +23,7 @@ from hf_seq2seq_attn.training.run_record import METRICS_FILE, hardware, read_met
 from hf_seq2seq_attn.translation import load_seq2seq, translate
 
 SPEED_FILE, LENGTH_FILE, LENGTH_PICTURE = "decoding.json", "by_length.json", "by_length.png"
-SPEED_RUNS = {"hybrid": "en_de_hybrid", "transformer": "en_de_transformer"}
+SPEED_RUNS = {"hybrid": "en_de_hybrid", "transformer": "en_de_transformer_wide"}
 LENGTH_RUNS = {
     "fixed vector": ablation_name("none"), "additive": ablation_name("additive"), "dot product": ablation_name("dot"),
 }  # fmt: skip

@@ -303,7 +303,7 @@ def test_a_row_is_judged_by_the_run_that_it_should_be_near() -> None:
         first = runs.EN_DE.tests[0]
         own = {**tests, first: {**tests[first], "bleu_lc": bleu}}
         other = {**tests, first: {**tests[first], "bleu_lc": 40.0}}
-        found = {"en_de_hybrid": made_metrics(own), "en_de_transformer": made_metrics(other)}
+        found = {"en_de_hybrid": made_metrics(own), "en_de_transformer_wide": made_metrics(other)}
         cells = table.results_row(hybrid, found)
         return cells[2], cells[-1]
 
