@@ -43,7 +43,7 @@ def train_aligner(
     lexicon: Annotated[Path | None, typer.Option(help="SOURCE<tab>TARGET words that are translations.")] = None,
     links_base: Annotated[
         int | None,
-        typer.Option(min=0, max=1, help="What --gold, --fixed-links and a teacher's file count from; default: found."),
+        typer.Option(min=0, max=1, help="What links in Pharaoh and TALP count from; default: found."),
     ] = None,
     source_lemmas: SourceLemmas = None,
     target_lemmas: TargetLemmas = None,
@@ -96,7 +96,8 @@ def train_aligner(
         )
     )
     teachers = ", ".join(record["teachers"]) or "none"
-    typer.echo(f"{output}: {record['pairs']} pairs, {record['links']} links; teachers: {teachers}", err=True)
+    by_hand = f"; made by hand: {record['gold_links']} links in {record['gold_pairs']} pairs" if gold else ""
+    typer.echo(f"{output}: {record['pairs']} pairs, {record['links']} links; teachers: {teachers}{by_hand}", err=True)
 
 
 def is_aligner(model: str) -> bool:

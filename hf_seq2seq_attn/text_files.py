@@ -2,7 +2,7 @@
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 
@@ -48,6 +48,21 @@ def check_output_file(path: Path | None) -> Path | None:
     if path is not None and not path.parent.is_dir():
         raise InputError(f"{path}: cannot be written (there is no folder {path.parent}); make it, or check the path")
     return path
+
+
+def check_overwritten(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
+    """Raise an InputError, before any work is done, if an output is one of the inputs or another output.
+
+    Args:
+        outputs, inputs: paths by what the command line calls them; None = not given.
+    """
+    taken = {path.resolve(): option for option, path in inputs.items() if path is not None}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        other = taken.setdefault(path.resolve(), option)
+        if other != option:
+            raise InputError(f"{option} {path}: is also {other}, and would be written over; name another file")
 
 
 def check_output_folder(path: Path) -> Path:

@@ -47,7 +47,7 @@ from .heatmap_svg import HEATMAP_CSS, SentenceView, drawable, heatmap_svg, legen
 from .hmm import JumpModel, hmm_links, hmm_posteriors, learn_jumps
 from .importance import Importance, head_importance
 from .languages import Languages, set_languages
-from .lexicon import Lexicon, LexiconEntry, build_lexicon
+from .lexicon import LEXICON_COLUMNS, Lexicon, LexiconEntry, build_lexicon
 from .link_lines import LINK_LINES_CSS, link_lines_svg
 from .link_types import Link, Links, reverse_links
 from .links import (
@@ -317,6 +317,7 @@ __all__ = [
     "unmerged",
     "Lexicon",
     "LexiconEntry",
+    "LEXICON_COLUMNS",
     "build_lexicon",
     "Term",
     "TermChecker",

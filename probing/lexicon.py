@@ -15,6 +15,19 @@ from .bitext import BitextLine
 GAP = "…"
 
 
+LEXICON_COLUMNS = (
+    "source",
+    "target",
+    "count",
+    "source_count",
+    "target_count",
+    "p_target_given_source",
+    "p_source_given_target",
+    "examples",
+)
+"""Of the table that the command `lexicon` writes."""
+
+
 @dataclass(frozen=True)
 class LexiconEntry:
     """One source word, or lemma, and one rendering.

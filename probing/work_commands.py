@@ -16,7 +16,7 @@ from hf_seq2seq_attn.text_files import InputError
 from .bitext import Bitext
 from .extraction import SentenceError
 from .formats import write_atomically
-from .lexicon import LexiconEntry, build_lexicon
+from .lexicon import LEXICON_COLUMNS, LexiconEntry, build_lexicon
 from .link_commands import remark
 from .model_signals import ModelSignals, model_signals
 from .quality import SIGNALS, LineQuality, by_rank, measure_quality
@@ -40,20 +40,8 @@ def lexicon_files(
     """Write the lexicon of an aligned corpus, see `lexicon`."""
     lexicon = build_lexicon(corpus, examples=examples, ignore_case=ignore_case)
     entries = lexicon.entries(min_count=min_count, top_words=top_words, top_targets=top_targets)
-    count = _write((_lexicon_row(entry) for entry in entries), _LEXICON_COLUMNS, output, as_json)
+    count = _write((_lexicon_row(entry) for entry in entries), LEXICON_COLUMNS, output, as_json)
     remark(f"{count} entries")
-
-
-_LEXICON_COLUMNS = (
-    "source",
-    "target",
-    "count",
-    "source_count",
-    "target_count",
-    "p_target_given_source",
-    "p_source_given_target",
-    "examples",
-)
 
 
 def _lexicon_row(entry: LexiconEntry) -> Row:
@@ -67,7 +55,7 @@ def _lexicon_row(entry: LexiconEntry) -> Row:
         entry.source_given_target,
         list(entry.examples),
     )
-    return dict(zip(_LEXICON_COLUMNS, values, strict=True))
+    return dict(zip(LEXICON_COLUMNS, values, strict=True))
 
 
 def check_files(

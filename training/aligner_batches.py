@@ -111,11 +111,11 @@ class PairedText:
             index, weights = self._views[place]
             views[row][tuple(index)] = weights
             if place in self.gold:
-                _mark(gold[row], self.gold[place].sure)
-                _mark(possible[row], self.gold[place].possible - self.gold[place].sure)
+                mark_links(gold[row], self.gold[place].sure)
+                mark_links(possible[row], self.gold[place].possible - self.gold[place].sure)
             elif place in self.own_links:
-                _mark(gold[row], self.own_links[place])
-            _mark(fixed[row], self.fixed.get(int(place), frozenset()))
+                mark_links(gold[row], self.own_links[place])
+            mark_links(fixed[row], self.fixed.get(int(place), frozenset()))
         same = (target_keys[:, :, None] == source_keys[:, None, :]) & (target_keys[:, :, None] >= 0)
         if len(self._lexicon):
             codes = source_keys[:, None, :] * _MOST_KEYS + target_keys[:, :, None]
@@ -158,6 +158,7 @@ class PairedText:
         return table[:, :4].T.astype(np.int16), table[:, 4]
 
 
-def _mark(grid: np.ndarray, links: Links) -> None:
+def mark_links(grid: np.ndarray, links: Links) -> None:
+    """Write 1 into the cells of (T, S) that are links."""
     for i, j in links:
         grid[j, i] = 1

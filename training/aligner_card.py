@@ -22,6 +22,7 @@ def aligner_card(record: Mapping[str, Any]) -> str:
     options = "".join(f" --{side}-lemmas {side.upper()}_LEMMAS" for side in lemmas)
     rows = [
         ("pairs with words on both sides", f"{record['pairs']} of {record['lines']} lines"),
+        ("kind of text", "letters or sounds" if record["letters"] else "words"),
         ("words", f"{record['source_words']} source, {record['target_words']} target"),
         ("teachers", _listed(record["teachers"])),
         ("forms of the text they read", _listed(record["forms"])),

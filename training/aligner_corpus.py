@@ -6,17 +6,29 @@ fixed links are those of the texts.
 """
 
 import hashlib
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from hf_seq2seq_attn.probing import BitextLine, Gold, Links, Verse, iterate_bitext, unmerged
+from hf_seq2seq_attn.probing import (
+    FORMATS,
+    LEXICON_COLUMNS,
+    BitextLine,
+    Gold,
+    Links,
+    Verse,
+    format_of,
+    iterate_bitext,
+    unmerged,
+)
 from hf_seq2seq_attn.text_files import InputError, iterate_lines
 
 from .aligner_data import AlignerData, StoredWeights, TeacherLinks, shared_out
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -25,15 +37,25 @@ class AlignerFiles:
 
     Attributes:
         source, target: a sentence or verse a line, words split by white space.
-        verses: the name of each line's verse, for messages.
+        ids: the name of each line's verse, for messages.
         source_lemmas, target_lemmas: one lemma for each word.
     """
 
     source: Path
     target: Path
-    verses: Path | None = None
+    ids: Path | None = None
     source_lemmas: Path | None = None
     target_lemmas: Path | None = None
+
+    def by_option(self) -> dict[str, Path | None]:
+        """Return the files by what the command line calls them."""
+        return {
+            "SOURCE": self.source,
+            "TARGET": self.target,
+            "--ids": self.ids,
+            "--source-lemmas": self.source_lemmas,
+            "--target-lemmas": self.target_lemmas,
+        }
 
 
 @dataclass(frozen=True)
@@ -80,7 +102,7 @@ def read_text(files: AlignerFiles) -> AlignerText:
         iterate_bitext(
             files.source,
             files.target,
-            ids=files.verses,
+            ids=files.ids,
             source_lemmas=files.source_lemmas,
             target_lemmas=files.target_lemmas,
         )
@@ -111,13 +133,17 @@ def read_gold_links(path: str | Path, text: AlignerText, base: int | None = None
 
     Args:
         path: of any format that `probing.iterate_pairs` reads, a line for each line of the text.
-        base: what the file counts from; None = found.
+        base: what the file counts from, if that is not settled by its format; None = found.
 
     Raises:
-        InputError: another number of lines than the text, an index outside its sentence, links on a `<range>` line.
+        InputError: another number of lines than the text, an index outside its sentence, links on a `<range>` line, no
+            link at all.
     """
     rows = _with_links(path, text, base)
-    return {pair: Gold(row.sure or frozenset(), row.links) for pair, row in enumerate(rows) if row.links}
+    gold = {pair: Gold(row.sure or frozenset(), row.links) for pair, row in enumerate(rows) if row.links}
+    if not gold:
+        raise InputError(f"{path}: has no link in any line; give a file with links, or leave it out")
+    return gold
 
 
 def read_fixed_links(path: str | Path, text: AlignerText, base: int | None = None) -> dict[int, Links]:
@@ -140,22 +166,30 @@ def read_lexicon(path: str | Path) -> list[tuple[str, str]]:
     """Return the word pairs of a file with a source and a target word a line, between them a tab; further columns,
     such as a count, and blank lines are passed over.
 
+    What the command `lexicon` wrote can be given as it is: its heading, words without a link and renderings of several
+    words are passed over; how many is logged.
+
     Raises:
-        InputError: a line with one column, or a word with white space inside.
+        InputError: a line with one column, or no pair of words at all.
     """
-    pairs = []
+    pairs, passed = [], 0
     for number, line in enumerate(iterate_lines(path), start=1):
-        if not line.strip():
+        if not line.strip() or (number == 1 and tuple(line.split("\t")) == LEXICON_COLUMNS):
             continue
-        words = [column.strip() for column in line.split("\t")[:2]]
-        if len(words) < 2 or not all(words):
+        columns = line.split("\t")
+        words = [column.split() for column in columns[:2]]
+        if len(columns) < 2 or not words[0] or (not words[1] and len(columns) < len(LEXICON_COLUMNS)):
             raise InputError(
                 f"{path}:{number}: {line.strip()!r} has no two columns; write SOURCE<tab>TARGET, one word each"
             )
-        long = next((word for word in words if len(word.split()) > 1), None)
-        if long is not None:
-            raise InputError(f"{path}:{number}: {long!r} is more than one word; write each pair of words on its own")
-        pairs.append((words[0], words[1]))
+        if len(words[0]) == len(words[1]) == 1:
+            pairs.append((words[0][0], words[1][0]))
+        else:
+            passed += 1
+    if not pairs:
+        raise InputError(f"{path}: has no pair of single words; write SOURCE<tab>TARGET, one word each")
+    if passed:
+        logger.warning("%s: %d lines passed over, which do not have one word on each side", path, passed)
     return pairs
 
 
@@ -183,11 +217,14 @@ def aligner_data(
 def _with_links(path: str | Path, text: AlignerText, base: int | None) -> list[BitextLine]:
     """Return the text with links; lemmas have a say in which lines are merged, so they are read again, too."""
     files = text.files
+    if FORMATS[format_of(path)].base is not None:
+        # One base is given for several files; it is for those whose format leaves it open.
+        base = None
     rows = iterate_bitext(
         files.source,
         files.target,
         path,
-        ids=files.verses,
+        ids=files.ids,
         source_lemmas=files.source_lemmas,
         target_lemmas=files.target_lemmas,
         base=base,

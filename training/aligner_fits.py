@@ -124,7 +124,8 @@ def _fit_in_pool(
     # A fork of a process that holds threads or an accelerator can hang.
     context = multiprocessing.get_context("spawn")
     shares: Any = context.Array("d", len(seeds))
-    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(data, processes, shares))
+    stop = context.Event()
+    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(data, processes, shares, stop))
     try:
         futures = [pool.submit(_fit_here, settings, seed, minutes, folder, place) for place, seed in enumerate(seeds)]
         while not all(future.done() for future in futures):
@@ -141,6 +142,8 @@ def _fit_in_pool(
             "here"
         ) from error
     finally:
+        # Of no use where all have ended; else one has failed, and the others would go on to their end, unseen.
+        stop.set()
         pool.shutdown(cancel_futures=True)
 
 
@@ -153,16 +156,22 @@ def _wait(futures: Sequence[Any]) -> None:
 _WORKER: dict[str, Any] = {}
 
 
-def _start_worker(data: AlignerData, processes: int, shares: Any) -> None:
+class _OtherSeedError(Exception):
+    """Another seed has failed; what this one has reached is kept from time to time."""
+
+
+def _start_worker(data: AlignerData, processes: int, shares: Any, stop: Any) -> None:
     import torch
 
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, usable_cores() // processes))
-    _WORKER.update(data=data, shares=shares)
+    _WORKER.update(data=data, shares=shares, stop=stop)
 
 
 def _fit_here(settings: AlignerSettings, seed: int, minutes: float | None, folder: Path, place: int) -> None:
     def told(state: AlignerProgress) -> None:
+        if _WORKER["stop"].is_set():
+            raise _OtherSeedError
         _WORKER["shares"][place] = min(state.done, 1.0)
 
     _fit(_WORKER["data"], settings, seed, minutes, folder, told)

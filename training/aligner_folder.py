@@ -76,7 +76,8 @@ class AlignerFolder:
 def open_folder(path: Path, identity: Mapping[str, Any], *, overwrite: bool = False) -> AlignerFolder:
     """Return the folder of a run: a new one, one to go on with, or one that is finished.
 
-    An unfinished run of this identity goes on in any case, as it comes to the same links.
+    An unfinished run of this identity goes on in any case, as it comes to the same links or, where it was given
+    minutes, has part of them left.
 
     Args:
         identity: what makes a run this run, JSON-able; its words are used in messages.

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from hf_seq2seq_attn.probing import Link
 
 from .aligner_data import LinkWeights, Sentences, TeacherLinks, shared_out
-from .aligner_text import LeftOut, is_character_level, linkable_words, stripped
+from .aligner_text import stripped
+from .text_kind import LeftOut, are_letters, linkable_words
 
 PREFIX = 4
 """Letters kept of a word: enough to tell words apart, few enough to join the forms of one lemma."""
@@ -71,7 +72,7 @@ def teacher_forms(
         source, target, source_lemmas, target_lemmas
     )
     if letters is None:
-        letters = is_character_level(source) and is_character_level(target)
+        letters = are_letters(source, target)
     if letters:
         return [TeacherForm("cased", _formed(source_words, _cased), _formed(target_words, _cased), left_out, True)]
     source_short, target_short = (

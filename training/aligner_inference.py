@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from hf_seq2seq_attn.probing import refused
-from hf_seq2seq_attn.text_files import InputError
+from hf_seq2seq_attn.text_files import InputError, check_overwritten
 
 from .aligner_corpus import AlignerFiles, AlignerText, read_fixed_links, read_text
 from .aligner_folder import read_record
-from .aligner_links import linked_cells
+from .aligner_links import linked_cells, with_fixed
 from .aligner_output import aligned_pairs, check_format, write_alignment, write_soft
 from .aligner_teachers import builtin_on_new_text
 from .trained_aligner import TrainedAligner
@@ -38,18 +38,16 @@ def align_with_folder(
         The number of links.
 
     Raises:
-        InputError: bad files, or lemmas missing that the aligner was trained with.
+        InputError: bad files, an output that is one of the inputs, or lemmas missing that the aligner was trained with.
     """
     name = check_format(output, format_name)
     if soft is not None and soft.suffix != ".npz":
         raise InputError(f"{soft}: matrices are written as .npz; rename it")
     check_lemmas(folder, files)
+    check_overwritten({"-o": output, "--soft": soft}, {**files.by_option(), "--fixed-links": fixed_links})
     text = read_text(files)
     fixed = {} if fixed_links is None else read_fixed_links(fixed_links, text, links_base)
-    matrices = soft_links(folder, text)
-    for pair, found in fixed.items():
-        for i, j in found:
-            matrices[pair][j, i] = 1.0
+    matrices = with_fixed(soft_links(folder, text), fixed)
     links = [linked_cells(matrix) for matrix in matrices]
     if soft is not None:
         write_soft(text, matrices, soft)

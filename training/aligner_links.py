@@ -1,6 +1,6 @@
 """From link probabilities to links."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,17 +12,23 @@ def mixed(probabilities: np.ndarray, teacher: np.ndarray, teacher_weight: float)
     return (1 - teacher_weight) * probabilities + teacher_weight * teacher
 
 
-def tuned_threshold(matrices: Sequence[np.ndarray], gold: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Return the threshold with the lowest alignment error rate on hand-made links, (T, S) of 0 or 1, and that rate.
+def tuned_threshold(
+    matrices: Sequence[np.ndarray], sure: Sequence[np.ndarray], possible: Sequence[np.ndarray]
+) -> tuple[float, float]:
+    """Return the threshold with the lowest alignment error rate (Och and Ney 2003, section 5.1) and that rate.
 
     The mean of the thresholds within 0.001 of the best, so that one cell does not decide.
+
+    Args:
+        matrices: probabilities, of any shape.
+        sure, possible: hand-made links, bool of the same shapes; sure ones are possible, too.
     """
     grid = np.arange(0.05, 0.951, 0.01)
     cells = np.concatenate([matrix.ravel() for matrix in matrices])
-    wanted = np.concatenate([links.ravel() for links in gold]) > 0
-    linked = np.array([(cells > threshold).sum() for threshold in grid])
-    right = np.array([(wanted & (cells > threshold)).sum() for threshold in grid])
-    errors = 1 - 2 * right / np.maximum(1, linked + wanted.sum())
+    wanted, allowed = (np.concatenate([links.ravel() for links in grids]) for grids in (sure, possible))
+    linked = [cells > threshold for threshold in grid]
+    right = np.array([(wanted & links).sum() + (allowed & links).sum() for links in linked])
+    errors = 1 - right / np.array([max(1, links.sum() + wanted.sum()) for links in linked])
     good = np.flatnonzero(errors <= errors.min() + 0.001)
     return float(grid[good].mean()), float(errors.min())
 
@@ -35,9 +41,14 @@ def centred(probabilities: np.ndarray, threshold: float) -> np.ndarray:
     return np.interp(probabilities, [0.0, threshold, 1.0], [0.0, 0.5, 1.0]).astype(np.float32)
 
 
-def linked_cells(matrix: np.ndarray, fixed: Links = frozenset()) -> dict[Link, float]:
-    """Return the cells of (T, S) above 0.5 as links with their probability; fixed links have 1."""
-    links: dict[Link, float] = {
-        (int(i), int(j)): float(matrix[j, i]) for j, i in zip(*np.nonzero(matrix > 0.5), strict=True)
-    }
-    return {**links, **dict.fromkeys(fixed, 1.0)}
+def linked_cells(matrix: np.ndarray) -> dict[Link, float]:
+    """Return the cells of (T, S) above 0.5 as links with their probability."""
+    return {(int(i), int(j)): float(matrix[j, i]) for j, i in zip(*np.nonzero(matrix > 0.5), strict=True)}
+
+
+def with_fixed(matrices: Sequence[np.ndarray], fixed: Mapping[int, Links]) -> Sequence[np.ndarray]:
+    """Give the fixed links of some of the pairs the probability 1, in place; return the matrices."""
+    for place, links in fixed.items():
+        for i, j in links:
+            matrices[place][j, i] = 1.0
+    return matrices

@@ -4,27 +4,33 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from .aligner_data import LinkWeights, Sentences, StoredWeights
+from .aligner_data import Sentences
 
 UNKNOWN = 0
-FEW_MARKS = 0.001
-SHORTEST_MEAN = 1.5
+_SPARED_MARKS = ("COMBINING", "HEBREW", "ARABIC", "SYRIAC", "VARIATION SELECTOR")
+"""How the Unicode names of marks begin that a word can do without."""
 
 
 def stripped(word: str) -> str:
-    """Return the word in lower case without combining marks (accents, vowel points), unless nothing would be left."""
+    """Return the word in lower case without accents and vowel points, unless nothing would be left.
+
+    Signs that are letters by their use, such as the vowels of Indic scripts and the voiced sound marks of kana, stay.
+    """
     decomposed = unicodedata.normalize("NFD", word.lower())
-    bare = "".join(letter for letter in decomposed if not unicodedata.category(letter).startswith("M"))
-    return bare or word.lower()
+    bare = "".join(sign for sign in decomposed if not _can_be_left_out(sign))
+    return unicodedata.normalize("NFC", bare) or word.lower()
 
 
-def is_punctuation(word: str) -> bool:
-    """Say whether the word has neither letter nor digit."""
-    return bool(word) and not any(unicodedata.category(letter)[0] in "LNM" for letter in word)
+@cache
+def _can_be_left_out(sign: str) -> bool:
+    """Say whether a sign is a mark without which readers of its script still know the word."""
+    name = unicodedata.name(sign, "")
+    return unicodedata.category(sign)[0] == "M" and name.startswith(_SPARED_MARKS) and "KATAKANA" not in name
 
 
 def whole_forms(word: str, lemma: str | None = None) -> list[str]:
@@ -137,98 +143,3 @@ def _compressed(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     features = np.array([feature for row in rows for feature in row], dtype=np.int64)
     return features, np.concatenate([[0], np.cumsum(lengths)])
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """Which words of each sentence take part: those that cannot be linked are left out, and put back at the end.
-
-    Attributes:
-        source, target: for each pair the places of the words that stay.
-    """
-
-    source: list[list[int]]
-    target: list[list[int]]
-
-    def apply(self, source: Sentences, target: Sentences) -> tuple[list[list[str]], list[list[str]]]:
-        """Return both sides with the words that stay."""
-        return (
-            [[words[i] for i in kept] for words, kept in zip(source, self.source, strict=True)],
-            [[words[j] for j in kept] for words, kept in zip(target, self.target, strict=True)],
-        )
-
-    def channels(
-        self, source: Sentences, target: Sentences, source_lemmas: Sentences | None, target_lemmas: Sentences | None
-    ) -> list[tuple[list[list[str]], list[list[str]] | None]]:
-        """Return (words, lemmas or None) of the source and of the target, of the words that stay."""
-        lemmas = self.apply(source_lemmas or source, target_lemmas or target)
-        given = (source_lemmas is not None, target_lemmas is not None)
-        return [
-            (words, kept if has else None)
-            for words, kept, has in zip(self.apply(source, target), lemmas, given, strict=True)
-        ]
-
-    def restored(self, links: Iterable[LinkWeights]) -> StoredWeights:
-        """Return links between the words that stayed with the places that they have in the whole sentences."""
-        return StoredWeights(
-            {(left[i], right[j]): weight for (i, j), weight in weights.items()}
-            for weights, left, right in zip(links, self.source, self.target, strict=True)
-        )
-
-    def reduced(self, links: Iterable[LinkWeights]) -> StoredWeights:
-        """Return links of whole sentences with the places among the words that stay; other links are dropped."""
-        return StoredWeights(self.reduced_pair(place, weights) for place, weights in enumerate(links))
-
-    def reduced_pair(self, place: int, weights: LinkWeights) -> LinkWeights:
-        """Return the links of one pair with the places among the words that stay; see `reduced`."""
-        left = {i: new for new, i in enumerate(self.source[place])}
-        right = {j: new for new, j in enumerate(self.target[place])}
-        return {(left[i], right[j]): weight for (i, j), weight in weights.items() if i in left and j in right}
-
-
-def linkable_words(source: Sentences, target: Sentences, *, drop: tuple[bool, bool] | None = None) -> LeftOut:
-    """Find the words that take part: punctuation does not where the other side's text has none at all.
-
-    Statistical aligners link such marks with whatever word has no better partner. In texts whose tokens are single
-    letters or sounds, signs are symbols like others and stay.
-
-    Args:
-        drop: whether to leave out the source's and the target's punctuation; None = find out from the text.
-    """
-    if drop is None:
-        drop = droppable_punctuation(source, target)
-    return LeftOut(*(_kept(sentences, leave) for sentences, leave in zip((source, target), drop, strict=True)))
-
-
-def droppable_punctuation(source: Sentences, target: Sentences) -> tuple[bool, bool]:
-    """Say for each side whether its punctuation has no counterpart: less than one token in 1000 on the other side."""
-    shares = [_share_of_punctuation(sentences) for sentences in (source, target)]
-    if is_character_level(source) or is_character_level(target):
-        return False, False
-    return shares[1] < FEW_MARKS, shares[0] < FEW_MARKS
-
-
-def is_character_level(sentences: Sentences) -> bool:
-    """Say whether the tokens are letters or sounds rather than words: shorter than 1.5 characters on average."""
-    return _mean_length(sentences) < SHORTEST_MEAN
-
-
-def _share_of_punctuation(sentences: Sentences) -> float:
-    counts = Counter(word for words in sentences for word in words)
-    marks = sum(count for word, count in counts.items() if is_punctuation(word))
-    return marks / max(1, counts.total())
-
-
-def _mean_length(sentences: Sentences) -> float:
-    counts = Counter(word for words in sentences for word in words)
-    return sum(len(word) * count for word, count in counts.items()) / max(1, counts.total())
-
-
-def _kept(sentences: Sentences, leave: bool) -> list[list[int]]:
-    if not leave:
-        return [list(range(len(words))) for words in sentences]
-    marks: dict[str, bool] = {}
-    return [
-        [place for place, word in enumerate(words) if not marks.setdefault(word, is_punctuation(word))]
-        for words in sentences
-    ]

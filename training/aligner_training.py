@@ -7,9 +7,8 @@ import dataclasses
 import logging
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from itertools import chain, product
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,15 @@ from hf_seq2seq_attn.probing import Gold, Link, Links
 
 from .aligner_batches import PairedText, SideText
 from .aligner_data import AlignerData, LinkWeights, Sentences, StoredWeights
-from .aligner_links import mixed, tuned_threshold
 from .aligner_losses import batch_loss
 from .aligner_model import AlignerNetwork, NetworkSize
+from .aligner_rules import LinkRule, by_rule, default_rule, tuned_rule
 from .aligner_settings import AlignerSettings
 from .aligner_state import AlignerState
 from .aligner_text import FeatureIndex, stripped
 from .kept_memory import keep_freed_memory
-from .trained_aligner import CELLS, MEASURES, LinkRule, TextKind, TrainedAligner, known_pairs, measured
+from .text_kind import TextKind
+from .trained_aligner import CELLS, TrainedAligner, known_pairs
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +40,8 @@ BY_HAND_SHARE = 0.1
 """Of the time, for the stage that goes over the hand-aligned pairs alone."""
 WARM_UP = 100
 """Steps in which the learning rate rises."""
+MOST_HELD_OUT = 300
+"""Hand-aligned pairs that choose the rule, at most: more would be of more use in the training."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,7 +194,8 @@ class _Fit:
         return [*self.left_out.channels(data.source, data.target, data.source_lemmas, data.target_lemmas)]
 
     def _draw_held_out(self) -> list[int]:
-        gold = sorted(self.data.gold)
+        source, target = self.left_out.source, self.left_out.target
+        gold = sorted(place for place in self.data.gold if source[place] and target[place])
         if len(gold) < self.settings.fewest or not self.settings.held_out:
             return []
         number = max(1, min(MOST_HELD_OUT, round(self.settings.held_out * len(gold))))
@@ -213,16 +216,16 @@ class _Fit:
             for forward, reverse in ((left_out.reduced(t.forward), left_out.reduced(t.reverse)) for t in data.teachers)
         ]
         pairs = len(data.source)
-        gold = {
-            place: Gold(self._reduced(place, gold.sure), self._reduced(place, gold.possible))
-            for place, gold in data.gold.items()
-            if place not in self.held_out
-        }
+        gold = {place: self._reduced_gold(place) for place in data.gold if place not in self.held_out}
         for number, (source, target) in enumerate(zip(*extra, strict=True)):
             links = frozenset((i, j) for i in range(len(source)) for j in range(len(target)))
             gold[pairs + number] = Gold(links, links)
         fixed = {place: self._reduced(place, links) for place, links in data.fixed.items() if place not in gold}
         return PairedText(sides[0], sides[1], views, gold, fixed, known_pairs(self._lexicon(), shared))
+
+    def _reduced_gold(self, place: int) -> Gold:
+        gold = self.data.gold[place]
+        return Gold(self._reduced(place, gold.sure), self._reduced(place, gold.possible))
 
     def _reduced(self, place: int, links: Links) -> Links:
         return frozenset(self.left_out.reduced_pair(place, dict.fromkeys(links, 1.0)))
@@ -310,9 +313,7 @@ class _Fit:
         rule, found = self._rule(), []
         for places in self.text.cut(self.text.places, CELLS, None):
             batch = self.text.batch(places)
-            matrices = measured(self.state.network, batch, rule.measure, rule.shows_teacher)
-            if rule.teacher_weight:
-                matrices = mixed(matrices, batch.views.mean((1, 2)).numpy(), rule.teacher_weight)
+            matrices = by_rule(self.state.network, batch, rule)
             for place, matrix in zip(places.tolist(), matrices > rule.threshold, strict=True):
                 columns, rows = self.text.lengths[place]
                 found += [(place, i, j) for j, i in np.argwhere(matrix[:rows, :columns]).tolist()]
@@ -354,52 +355,10 @@ class _Fit:
         return TrainedAligner([self.state.network.eval()], source, target, [self._rule()], self.kind, self._lexicon())
 
     def _rule(self) -> LinkRule:
-        return self._tuned() if self.held_out else self._default_rule()
-
-    def _default_rule(self) -> LinkRule:
-        """Return the rule that is used where there are too few hand-made links to choose one."""
-        settings, runs = self.settings, len(self.data.teachers)
-        # A single run is what the network has learnt to foretell, never seen: its say is added at the end.
-        weight = (0.0, 0.5, settings.teacher_weight)[min(runs, 2)] if not self.data.gold else 0.0
-        if self.kind.letters:
-            # Mostly one to one: both directions must agree.
-            threshold = settings.letters_gold_threshold if self.data.gold else settings.letters_threshold
-            return LinkRule("harmonic", False, weight, threshold)
-        if self.data.gold:
-            # A network that was taught by hand alone cannot read what the builtin teacher says of a text to come.
-            return LinkRule("links", runs > 0, weight, settings.gold_threshold)
-        return LinkRule("mean", runs > 1, weight, settings.threshold)
-
-    def _tuned(self) -> LinkRule:
-        """Return the rule that is best on the hand-aligned pairs held out."""
-        found: dict[tuple[str, bool, float], list[np.ndarray]] = defaultdict(list)
-        wanted: list[np.ndarray] = []
-        shown = [True, False] if self.data.teachers else [False]
-        weights = (0.0, 0.25, 0.5) if self.data.teachers else (0.0,)
-        for places in self.text.cut(np.array(self.held_out), self.settings.cells, None):
-            batch = self.text.batch(places)
-            inside = ((batch.target.tokens > 0)[:, :, None] & (batch.source.tokens > 0)[:, None, :]).numpy()
-            wanted.append(self._wanted(places, inside.shape)[inside])
-            said = batch.views.mean((1, 2)).numpy()[inside] if self.data.teachers else np.zeros(0)
-            for measure, shows in product(MEASURES, shown):
-                matrix = measured(self.state.network, batch, measure, shows)[inside]
-                for weight in weights:
-                    found[measure, shows, weight].append(mixed(matrix, said, weight) if weight else matrix)
-        choices = {key: tuned_threshold(matrices, wanted) for key, matrices in found.items()}
-        # Of equals the first: the cells' own probabilities, with the teacher seen.
-        measure, shows, weight = min(choices, key=lambda key: round(choices[key][1], 3))
-        return LinkRule(measure, shows, weight, choices[measure, shows, weight][0])
-
-    def _wanted(self, places: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        grid = np.zeros(shape, dtype=bool)
-        for row, place in enumerate(places.tolist()):
-            for i, j in self._reduced(place, self.data.gold[place].sure):
-                grid[row, j, i] = True
-        return grid
-
-
-MOST_HELD_OUT = 300
-"""Hand-aligned pairs that choose the threshold, at most: more would be of more use in the training."""
+        if not self.held_out:
+            return default_rule(self.settings, self.kind, len(self.data.teachers), bool(self.data.gold))
+        gold = {place: self._reduced_gold(place) for place in self.held_out}
+        return tuned_rule(self.state.network, self.text, gold, self.settings.cells)
 
 
 def learning_rate_factor(step: int, done: float) -> float:

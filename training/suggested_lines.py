@@ -33,7 +33,7 @@ def _table(text: AlignerText, found: list[Suggestion]) -> list[str]:
         rows.append(
             (
                 str(verse.line),
-                verse.verse_id or "",
+                " ".join((verse.verse_id or "").split()),
                 f"{each.uncertainty:.3f}",
                 " ".join(each.words),
                 " ".join(text.source[each.pair]),

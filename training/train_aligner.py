@@ -1,16 +1,18 @@
 """From two files to a word aligner and links: what the command `train-aligner` does."""
 
 import dataclasses
+import hashlib
+import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hf_seq2seq_attn.probing import Gold, Link, Links, iterate_pairs, refused, write_pairs
-from hf_seq2seq_attn.text_files import InputError
+from hf_seq2seq_attn.text_files import InputError, check_overwritten
 
 from .aligner_card import write_aligner_card
 from .aligner_corpus import (
@@ -62,7 +64,7 @@ class AlignerRequest:
         teachers: names or files; none = eflomal where it is installed, else builtin.
         forms: the most forms of the text that a statistical teacher is run on; None = all.
         gold, fixed_links, lexicon: files.
-        base: what gold, fixed links and teachers' files count from; None = found.
+        base: what gold, fixed links and teachers' files count from, where the format leaves it open; None = found.
         minutes: for all of it; None = as long as the settings take.
         seeds: a network for each; their probabilities are averaged.
         processes: how many of them are trained at once.
@@ -105,8 +107,8 @@ class _Known:
 def train_aligner(request: AlignerRequest) -> dict[str, Any]:
     """Train an aligner, write its folder, the links of its text and the suggestions; return the aligner's record.
 
-    A run that was stopped goes on when it is asked for again, and comes to the same links; one that is finished only
-    writes links and suggestions.
+    A run that was stopped goes on when it is asked for again, and, unless `minutes` are given, comes to the same links;
+    one that is finished only writes links and suggestions.
 
     Raises:
         InputError: bad files or choices, before any work; or a folder that belongs to another run.
@@ -126,14 +128,10 @@ def train_aligner(request: AlignerRequest) -> dict[str, Any]:
 
 
 def _read(request: AlignerRequest) -> _Known:
+    """Check the choices, then read the files, whatever is cheap first."""
     teachers = check_teachers(request.teachers)
     settings = parse_settings(request.settings)
-    if not request.seeds or len(set(request.seeds)) < len(request.seeds):
-        raise InputError(f"--seeds: {request.seeds} must be different numbers, at least one")
-    if not all(0 <= seed < _SEEDS for seed in request.seeds):
-        raise InputError(f"--seeds: {request.seeds} must be numbers from 0 to {_SEEDS - 1}")
-    if request.format_name is not None and request.links is None:
-        raise InputError(f"--format {request.format_name} is of the file of links; give --links, or leave it out")
+    _check_choices(request, teachers)
     text = read_text(request.files)
     check_trainable(text)
     gold = {} if request.gold is None else read_gold_links(request.gold, text, request.base)
@@ -148,20 +146,49 @@ def _read(request: AlignerRequest) -> _Known:
     return _Known(text, settings, teachers, gold, fixed, teacher_files, lexicon)
 
 
+def _check_choices(request: AlignerRequest, teachers: Sequence[str]) -> None:
+    if not request.seeds or len(set(request.seeds)) < len(request.seeds):
+        raise InputError(f"--seeds: {request.seeds} must be different numbers, at least one")
+    if not all(0 <= seed < _SEEDS for seed in request.seeds):
+        raise InputError(f"--seeds: {request.seeds} must be numbers from 0 to {_SEEDS - 1}")
+    if request.format_name is not None and request.links is None:
+        raise InputError(f"--format {request.format_name} is of the file of links; give --links, or leave it out")
+    inputs = {
+        **request.files.by_option(),
+        "--gold": request.gold,
+        "--fixed-links": request.fixed_links,
+        "--lexicon": request.lexicon,
+        **{f"--teacher {name}": Path(name) for name in teachers if name not in STATISTICAL},
+    }
+    check_overwritten({"--links": request.links}, inputs)
+
+
 def _identity(request: AlignerRequest, known: _Known) -> dict[str, Any]:
     """Return what decides the links: texts and files by their content, choices by their value."""
     return {
         "text": known.text.digest,
         "teachers": [teacher_identity(name) for name in known.teachers],
         "forms": request.forms,
-        "gold": file_identity(request.gold),
-        "fixed links": file_identity(request.fixed_links),
+        "gold": _digest({place: (gold.sure, gold.possible) for place, gold in known.gold.items()}),
+        "fixed links": _digest({place: (links,) for place, links in known.fixed.items()}),
         "lexicon": file_identity(request.lexicon),
         "base": request.base,
         "minutes": request.minutes,
         "seeds": list(request.seeds),
         "settings": dataclasses.asdict(known.settings),
     }
+
+
+def _digest(links: Mapping[int, Sequence[Links]]) -> str | None:
+    """Return a digest of links as they were read: by its name a file's format, and so what it counts from, can change.
+
+    Args:
+        links: some sets of links for each pair that has them.
+    """
+    if not links:
+        return None
+    rows = [(place, [sorted(each) for each in sets]) for place, sets in sorted(links.items())]
+    return f"sha256:{hashlib.sha256(json.dumps(rows).encode()).hexdigest()}"
 
 
 def _train(request: AlignerRequest, known: _Known, folder: AlignerFolder, started: float) -> dict[str, Any]:
@@ -188,7 +215,8 @@ def _train(request: AlignerRequest, known: _Known, folder: AlignerFolder, starte
         "identity": _identity(request, known),
         "settings": dataclasses.asdict(known.settings),
         "teachers": [Path(name).name for name in known.teachers],
-        "forms": [form.name for form in forms],
+        "forms": [form.name for form in forms] if any(name in STATISTICAL for name in known.teachers) else [],
+        "letters": aligner.kind.letters,
         "seeds": list(request.seeds),
         "lemmas": {"source": text.source_lemmas is not None, "target": text.target_lemmas is not None},
         **_counts(known, links),

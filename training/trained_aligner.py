@@ -8,66 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from safetensors.torch import load_file, save_file
 
 from hf_seq2seq_attn.errors import UnusableError
 from hf_seq2seq_attn.probing import Link, Links, write_atomically, write_bytes_atomically
 from hf_seq2seq_attn.text_files import InputError
 
-from .aligner_batches import Batch, PairedText, SideText
+from .aligner_batches import PairedText, SideText
 from .aligner_data import Sentences, TeacherLinks
 from .aligner_forms import TeacherForm, teacher_forms
-from .aligner_links import centred, linked_cells, mixed
+from .aligner_links import centred, linked_cells, with_fixed
 from .aligner_model import AlignerNetwork, NetworkSize
-from .aligner_text import FeatureIndex, LeftOut, droppable_punctuation, is_character_level, linkable_words
+from .aligner_rules import LinkRule, by_rule
+from .aligner_text import FeatureIndex
+from .text_kind import LeftOut, TextKind
 
-MEASURES = ("links", "mean", "harmonic")
-"""The cells' own probabilities; the mean or the harmonic mean of both directions' shares."""
 NETWORK_FILE = "network.json"
 CELLS = 60_000
 """Cells of a batch when nothing is learnt: about 50 MB."""
-
-
-@dataclasses.dataclass(frozen=True)
-class LinkRule:
-    """How probabilities become links.
-
-    Attributes:
-        measure: which probability: one of `MEASURES`.
-        shows_teacher: whether the network sees what the teacher says, where there is one.
-        teacher_weight: share of the teacher's own say beside the network's.
-        threshold: cells above it are links.
-    """
-
-    measure: str
-    shows_teacher: bool
-    teacher_weight: float
-    threshold: float
-
-
-@dataclasses.dataclass(frozen=True)
-class TextKind:
-    """What was found out about the text of the training, and holds for texts to come.
-
-    Attributes:
-        letters: its tokens are letters or sounds, not words.
-        drop_source, drop_target: whether a side's punctuation is left out.
-    """
-
-    letters: bool
-    drop_source: bool
-    drop_target: bool
-
-    @classmethod
-    def of(cls, source: Sentences, target: Sentences) -> "TextKind":
-        """Look at a text."""
-        letters = is_character_level(source) and is_character_level(target)
-        return cls(letters, *droppable_punctuation(source, target))
-
-    def left_out(self, source: Sentences, target: Sentences) -> LeftOut:
-        """Return which words of a text of this kind take part."""
-        return linkable_words(source, target, drop=(self.drop_source, self.drop_target))
 
 
 class TrainedAligner:
@@ -164,14 +122,11 @@ class TrainedAligner:
         done = 0
         for places in text.cut(text.places, CELLS, None):
             batch = text.batch(places)
-            said = batch.views.mean((1, 2)).numpy() if teachers else None
-            total = np.zeros(batch.same.shape, dtype=np.float32)
-            for network, rule in zip(self.networks, self.rules, strict=True):
-                found = measured(network, batch, rule.measure, rule.shows_teacher and bool(teachers))
-                if said is not None:
-                    found = mixed(found, said, rule.teacher_weight)
-                total += centred(found, rule.threshold) / len(self.networks)
-            for matrix, place in zip(total, places.tolist(), strict=True):
+            found = [
+                centred(by_rule(network, batch, rule), rule.threshold)
+                for network, rule in zip(self.networks, self.rules, strict=True)
+            ]
+            for matrix, place in zip(np.mean(found, axis=0), places.tolist(), strict=True):
                 rows, columns = left_out.target[place], left_out.source[place]
                 if rows and columns:
                     matrices[place][np.ix_(rows, columns)] = matrix[: len(rows), : len(columns)]
@@ -199,8 +154,7 @@ class TrainedAligner:
             teachers=teachers,
             progress=progress,
         )
-        fixed = fixed or {}
-        return [linked_cells(matrix, fixed.get(place, frozenset())) for place, matrix in enumerate(matrices)]
+        return [linked_cells(matrix) for matrix in with_fixed(matrices, fixed or {})]
 
     def save(self, folder: Path) -> None:
         """Write `network.json` and one `network-K.safetensors` for each network into a folder."""
@@ -267,20 +221,6 @@ class TrainedAligner:
         ]
         views = [(left_out.reduced(each.forward), left_out.reduced(each.reverse)) for each in teachers]
         return PairedText(sides[0], sides[1], views, lexicon=known_pairs(self.lexicon, shared))
-
-
-@torch.no_grad()
-def measured(network: AlignerNetwork, batch: Batch, measure: str, shows_teacher: bool) -> np.ndarray:
-    """Return the network's probabilities of all cells of a batch, (B, T, S), by one of `MEASURES`."""
-    network.eval()
-    teacher = batch.views.mean(1) if shows_teacher else None
-    maps = network(batch.source, batch.target, teacher, batch.same)
-    if measure == "links":
-        return maps.links.sigmoid().numpy()
-    forward, reverse = maps.forward[..., 1:].exp(), maps.reverse[..., 1:].exp().transpose(1, 2)
-    if measure == "mean":
-        return ((forward + reverse) / 2).numpy()
-    return (2 * forward * reverse / (forward + reverse).clamp(min=1e-12)).numpy()
 
 
 def known_pairs(lexicon: Sequence[tuple[str, str]], shared: Mapping[str, int]) -> frozenset[tuple[int, int]]:

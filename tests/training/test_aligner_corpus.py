@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hf_seq2seq_attn.probing import Gold
+from hf_seq2seq_attn.probing import Bitext, Gold
+from hf_seq2seq_attn.probing.work_commands import lexicon_files
 from hf_seq2seq_attn.text_files import InputError
 from hf_seq2seq_attn.training.aligner_corpus import (
     AlignerFiles,
@@ -96,6 +97,15 @@ def test_gold_of_some_lines_with_possible_links(verses: AlignerFiles, write: Wri
     }
     # Index 3 of three words shows that this one counts from 1.
     assert read_fixed_links(write("fixed", "", "", "", "", "3-1"), text) == {3: frozenset({(2, 0)})}
+    with pytest.raises(InputError, match=r"none\.align: has no link in any line; give a file with links"):
+        read_gold_links(write("none.align", *[""] * 5), text)
+
+
+def test_a_base_is_for_files_whose_format_leaves_it_open(verses: AlignerFiles, write: Write) -> None:
+    text, one = read_text(verses), frozenset({(1, 1)})
+    rows = ['{"links": [[1, 1]]}', *['{"links": []}'] * 4]
+    assert read_gold_links(write("from0.jsonl", *rows), text, 1) == {0: Gold(one, one)}
+    assert read_gold_links(write("from1.align", "2-2", "", "", "", ""), text, 1) == {0: Gold(one, one)}
 
 
 def test_links_stand_on_the_lines_that_lemmas_merge_too(write: Write) -> None:
@@ -126,6 +136,17 @@ def test_a_teachers_file_shares_a_words_weight_among_its_partners(verses: Aligne
 def test_a_lexicon_may_have_more_columns_and_blank_lines(write: Write) -> None:
     path = write("pairs.tsv", "house\tHaus\t12", "", " cat \tKatze")
     assert read_lexicon(path) == [("house", "Haus"), ("cat", "Katze")]
+
+
+def test_the_lexicon_that_the_package_makes_is_taken_as_it_is(
+    verses: AlignerFiles, write: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    links = write("links", "0-0", "0-0 0-1", "", "", "1-0")
+    bitext = Bitext(verses.source, verses.target, links)
+    lexicon_files(bitext, tmp_path / "lexicon.tsv")
+    assert len((tmp_path / "lexicon.tsv").read_text().splitlines()) == 1 + 7
+    assert read_lexicon(tmp_path / "lexicon.tsv") == [("a", "A"), ("f", "E")]
+    assert "lexicon.tsv: 5 lines passed over, which do not have one word on each side" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -162,8 +183,13 @@ def test_texts_that_do_not_fit_name_their_line_and_verse(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "message"), [("house", "pairs.tsv:2: 'house' has no two columns"), ("a b\tc", "'a b' is more than one")]
+    ("line", "message"),
+    [
+        ("house", "pairs.tsv:2: 'house' has no two columns"),
+        ("house\t", "pairs.tsv:2: 'house' has no two columns"),
+        ("a b\tc", "pairs.tsv: has no pair of single words"),
+    ],
 )
-def test_a_bad_lexicon_names_its_line(write: Write, line: str, message: str) -> None:
+def test_a_bad_lexicon_is_refused(write: Write, line: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_lexicon(write("pairs.tsv", "a\tb", line))
+        read_lexicon(write("pairs.tsv", "", line))

@@ -139,6 +139,36 @@ def test_where_most_pairs_are_hand_aligned_the_time_of_self_training_goes_into_m
     assert links[0] == links[1] != links[2]
 
 
+def test_held_out_pairs_choose_the_rule_and_train_nothing() -> None:
+    data, true = corpus()
+    words = [*data.target[:3], ["--"], *data.target[4:]]
+    gold = {place: Gold(true[place], true[place]) for place in range(40) if place not in (5, 7)}
+    gold[3] = Gold(frozenset({(0, 0)}), frozenset({(0, 0)}))
+    teachers = [TeacherLinks.hard([frozenset()] * PAIRS, [frozenset()] * PAIRS)]
+    fit = aligner_training._Fit(
+        dataclasses.replace(data, target=words, teachers=teachers, gold=gold),
+        dataclasses.replace(SMALL, fewest=8, held_out=0.5), 0, None, None, lambda progress: None,
+    )  # fmt: skip
+    held_out = set(fit.held_out)
+    assert len(held_out) == round(0.5 * (len(gold) - 1)) and held_out < gold.keys()
+    assert 3 not in held_out, "no word of its target can be linked"
+    assert not held_out & fit.text.gold.keys()
+    by_hand, again = fit._stages()[1:3]
+    known = gold.keys() - held_out - {3}
+    assert set(by_hand.draw(np.random.default_rng(0)).tolist()) == known
+    assert held_out < set(again.draw(np.random.default_rng(0)).tolist()), "as text they are read"
+    fit._start_anew(2)
+    assert held_out < fit.text.own_links.keys() and not known & fit.text.own_links.keys()
+
+
+def test_too_few_hand_aligned_pairs_choose_nothing() -> None:
+    data, true = corpus()
+    gold = {place: Gold(true[place], true[place]) for place in range(20, 30)}
+    settings = dataclasses.replace(SMALL, fewest=11)
+    fit = aligner_training._Fit(dataclasses.replace(data, gold=gold), settings, 0, None, None, lambda progress: None)
+    assert fit.held_out == [] and fit._rule().threshold == settings.gold_threshold
+
+
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, true = corpus()
     data = dataclasses.replace(data, gold={place: Gold(true[place], true[place]) for place in range(10)})

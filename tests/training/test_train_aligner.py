@@ -19,6 +19,7 @@ from hf_seq2seq_attn.training import aligner_fits, aligner_inference
 from hf_seq2seq_attn.training.aligner_data import AlignerData, TeacherLinks
 from hf_seq2seq_attn.training.aligner_forms import TeacherForm, teacher_forms
 from hf_seq2seq_attn.training.aligner_training import AlignerProgress
+from hf_seq2seq_attn.training.text_kind import TextKind
 
 Text = Sequence[Sequence[str]]
 
@@ -28,6 +29,7 @@ class StandIn:
 
     calls: ClassVar[list[tuple[int, float | None]]] = []
     fail_after: ClassVar[int | None] = None
+    kind = TextKind(letters=False, drop_source=False, drop_target=False)
 
     def __init__(self, seeds: list[int], gold: list[Any]) -> None:
         self.seeds, self.gold = seeds, gold
@@ -358,6 +360,36 @@ def test_bad_input_is_refused_before_any_work(files: Path, options: tuple[str, .
     assert isinstance(result.exception, InputError)
     assert message in str(result.exception)
     assert not (files / "DIR").exists()
+
+
+def test_no_output_is_written_over_an_input(files: Path) -> None:
+    gold = write(files, "gold.align", "0-0", *[""] * 29)
+    train(files)
+    before = {path.name: path.read_bytes() for path in files.iterdir() if path.is_file()}
+    refused = run(files, "-o", files / "NEW", "--gold", gold, "--links", files / "DIR" / ".." / "gold.align")
+    assert "gold.align: is also --gold, and would be written over; name another file" in str(refused.exception)
+    refused = run(files, "-o", files / "NEW", "--teacher", gold, "--links", gold)
+    assert "is also --teacher" in str(refused.exception) and not (files / "NEW").exists()
+    for options, other in (
+        (("-o", files / "target"), "TARGET"),
+        (
+            ("-o", files / "o.align", "--fixed-links", gold, "--soft", files / "o.npz", "--ids", files / "o.align"),
+            "--ids",
+        ),
+        (("-o", files / "o.npz", "--soft", files / "o.npz"), "-o"),
+    ):
+        refused = run(files, files / "target", *options, source="DIR", target="source", command="align")
+        assert f"is also {other}, and would be written over" in str(refused.exception)
+    assert {path.name: path.read_bytes() for path in files.iterdir() if path.is_file()} == before
+
+
+def test_links_read_in_another_way_are_another_run(files: Path) -> None:
+    gold = write(files, "gold.align", "1-1", *[""] * 29)
+    assert "made by hand: 1 links in 1 pairs" in train(files, "--gold", gold).stderr
+    renamed = run(files, "-o", files / "DIR", "--teacher", "builtin", "--gold", gold.rename(files / "gold.talp"))
+    assert "it differs in: gold" in str(renamed.exception)
+    write(files, "gold.jsonl", '{"links": [[1, 1]]}', *['{"links": []}'] * 29)
+    train(files, "--gold", files / "gold.jsonl")
 
 
 def test_without_a_teacher_something_else_must_teach(files: Path) -> None:

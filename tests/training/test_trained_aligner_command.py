@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 
 from hf_seq2seq_attn.probing import Gold, Links, read_link_file, score_links, write_links
-from hf_seq2seq_attn.training.aligner_corpus import AlignerFiles, read_text
+from hf_seq2seq_attn.training.aligner_corpus import AlignerFiles, aligner_data, read_gold_links, read_text
+from hf_seq2seq_attn.training.aligner_fits import fit_seeds
 from hf_seq2seq_attn.training.aligner_inference import soft_links
+from hf_seq2seq_attn.training.aligner_settings import parse_settings
 from hf_seq2seq_attn.training.train_aligner import AlignerRequest, train_aligner
 
 STEMS = [a + b for a in ("ka", "lo", "mi", "tu", "re", "so") for b in ("dan", "pir", "gul", "best")]
@@ -159,3 +161,12 @@ def test_two_seeds_in_two_processes_are_those_of_one(corpus: Path, tmp_path: Pat
     train_aligner(request(corpus, tmp_path / "one", **options))
     train_aligner(request(corpus, tmp_path / "two", processes=2, **options))
     assert (tmp_path / "one.align").read_text() == (tmp_path / "two.align").read_text()
+
+
+def test_a_seed_that_fails_stops_the_others_at_once(corpus: Path, tmp_path: Path) -> None:
+    text = read_text(AlignerFiles(corpus / "source", corpus / "target"))
+    data = aligner_data(text, gold=read_gold_links(corpus / "all", text))
+    (tmp_path / "seed-2").write_text("where its folder should be")
+    endless = parse_settings(("width=8", "epochs=1000000"))
+    with pytest.raises(FileExistsError):
+        fit_seeds(data, endless, (1, 2), folder=tmp_path, processes=2)
