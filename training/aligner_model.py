@@ -256,17 +256,7 @@ class AlignerNetwork(nn.Module):
         first_forward = log_shares(forward, source_real)
         first_reverse = log_shares(reverse, target_real)
         cells = (target_real[:, :, None] & source_real[:, None, :])[:, None].to(forward.dtype)
-        channels = torch.stack(
-            [
-                first_forward[..., 1:].clamp(min=_FLOOR) / 4,
-                first_reverse[..., 1:].transpose(1, 2).clamp(min=_FLOOR) / 4,
-                first_forward[..., 1:].exp(),
-                first_reverse[..., 1:].transpose(1, 2).exp(),
-                torch.tanh(offset / 4),
-                torch.zeros_like(offset) if same is None else same,
-            ],
-            dim=1,
-        )
+        channels = _picture(first_forward, first_reverse, offset, same)
         told = channels.new_full((len(channels),), float(teacher is not None)) if known is None else known
         if teacher is None:
             teacher = channels.new_zeros(len(channels), TEACHER_CHANNELS, *channels.shape[2:])
@@ -279,18 +269,40 @@ class AlignerNetwork(nn.Module):
             change = self.grid(channels, cells, source_states, target_states).float()
         last_forward = log_shares(forward + F.pad(change[:, 0], (1, 0)), source_real)
         last_reverse = log_shares(reverse + F.pad(change[:, 1].transpose(1, 2), (1, 0)), target_real)
-        links = (
-            self.link_scale[0] * last_forward[..., 1:].clamp(min=_FLOOR)
-            + self.link_scale[1] * last_reverse[..., 1:].transpose(1, 2).clamp(min=_FLOOR)
-            + self.link_scale[2]
-            + change[:, 2]
-            + told[:, 0] * (teacher * self.link_trust[:2, None, None]).sum(1)
-            + told[:, 0] * self.link_trust[2]
-        )
+        links = self._links(last_forward, last_reverse, change[:, 2], teacher, told[:, 0])
         return AlignerMaps(
             last_forward, last_reverse, first_forward, first_reverse, links,
             source_states, target_states, source_types, target_types,
         )  # fmt: skip
+
+    def _links(
+        self, last_forward: Tensor, last_reverse: Tensor, change: Tensor, teacher: Tensor, told: Tensor
+    ) -> Tensor:
+        """Return link logits (B, T, S): what both maps, the grid reader and, where it is told, the teacher say."""
+        return (
+            self.link_scale[0] * last_forward[..., 1:].clamp(min=_FLOOR)
+            + self.link_scale[1] * last_reverse[..., 1:].transpose(1, 2).clamp(min=_FLOOR)
+            + self.link_scale[2]
+            + change
+            + told * (teacher * self.link_trust[:2, None, None]).sum(1)
+            + told * self.link_trust[2]
+        )
+
+
+def _picture(first_forward: Tensor, first_reverse: Tensor, offset: Tensor, same: Tensor | None) -> Tensor:
+    """Return (B, 6, T, S): log shares and shares of both maps, distance from the diagonal, which words are the same."""
+    forward, reverse = first_forward[..., 1:], first_reverse[..., 1:].transpose(1, 2)
+    return torch.stack(
+        [
+            forward.clamp(min=_FLOOR) / 4,
+            reverse.clamp(min=_FLOOR) / 4,
+            forward.exp(),
+            reverse.exp(),
+            torch.tanh(offset / 4),
+            torch.zeros_like(offset) if same is None else same,
+        ],
+        dim=1,
+    )
 
 
 @cache
