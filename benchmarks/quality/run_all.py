@@ -27,7 +27,6 @@ from runs import ABLATION, MAIN, RUNS, TRIALS, Run
 from scores import score_run
 
 from hf_seq2seq_attn.probing import write_atomically
-from hf_seq2seq_attn.training.recipe import load_recipe
 from hf_seq2seq_attn.training.run_record import CURVE_FILE, METRICS_FILE, RECIPE_FILE, read_metrics, write_metrics
 from hf_seq2seq_attn.training.train import train
 
@@ -80,15 +79,21 @@ class CpuMinutes:
 
 
 def do_run(run: Run, data: Path, work: Path, results: Path) -> bool:
-    """Train and score a run unless that is done; return whether there was anything to do."""
+    """Train and score a run unless that is done; return whether there was anything to do.
+
+    Results of another recipe are replaced, the model of it is kept as `NAME.earlier`. A noted trial is not done again.
+    """
     folder = work / run.name
-    if (results / run.name / METRICS_FILE).exists() or is_noted(run, results):
+    if is_noted(run, results) or is_done(run, results / run.name):
         return False
+    if (folder / RECIPE_FILE).exists() and not run.is_of(folder / RECIPE_FILE):
+        earlier = folder.with_name(f"{run.name}.earlier")
+        shutil.rmtree(earlier, ignore_errors=True)
+        folder.rename(earlier)
     clock = CpuMinutes(work / f"{run.name}.cpu.json")
     with clock.counted():
         if not (folder / METRICS_FILE).exists():
-            files = run.corpus.overrides(data, work, tested=run.kind != "trial")
-            train(load_recipe(run.recipe, [*files, *run.overrides]), folder)
+            train(run.load(data, work), folder)
         if run.kind != "trial":
             tests = {name: run.corpus.files(name, data, work) for name in run.corpus.tests}
             score_run(folder, run.corpus.files("dev", data, work), tests, run.corpus.metric)
@@ -102,9 +107,15 @@ def do_run(run: Run, data: Path, work: Path, results: Path) -> bool:
     return True
 
 
+def is_done(run: Run, kept: Path) -> bool:
+    """Tell whether there are results of the run as it is today."""
+    return (kept / METRICS_FILE).exists() and run.is_of(kept / RECIPE_FILE)
+
+
 def keep(folder: Path, metrics: dict[str, Any], target: Path) -> None:
     """Leave a run's results in `target`; metrics.json last, since it says that they are there."""
     target.mkdir(parents=True, exist_ok=True)
+    (target / METRICS_FILE).unlink(missing_ok=True)
     for name in (RECIPE_FILE, CURVE_FILE):
         shutil.copyfile(folder / name, target / name)
     write_metrics(target / "partial.json", metrics)

@@ -4,9 +4,13 @@ Minutes are CPU minutes of one thread on a CPU with bfloat16 products, scoring i
 some steps on a busy machine; what a run took stands in its metrics.json.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 from corpora import CMUDICT, Corpus, multi30k, sigmorphon
+
+from hf_seq2seq_attn.training.recipe import Recipe, load_recipe
 
 DE_EN, EN_DE = multi30k("de", "en"), multi30k("en", "de")
 MEDIUM = ("arm_e", "bul", "dut", "fre", "geo", "hbs_latn", "hun", "jpn_hira", "kor", "vie_hanoi")
@@ -27,6 +31,25 @@ class Run:
     minutes: float
     kind: str = "row"
     overrides: tuple[str, ...] = ()
+
+    def load(self, data: Path, work: Path) -> Recipe:
+        """Return its recipe; a trial has no test part."""
+        files = self.corpus.overrides(data, work, tested=self.kind != "trial")
+        return load_recipe(self.recipe, [*files, *self.overrides])
+
+    def is_of(self, recipe: Path) -> bool:
+        """Tell whether a recipe that was kept with results is the run's today, wherever its data lie."""
+        somewhere = Path("somewhere")
+        today = replace(self, corpus=replace(self.corpus, rewritten=None)).load(somewhere, somewhere)
+        return _settings(load_recipe(recipe)) == _settings(today)
+
+
+def _settings(recipe: Recipe) -> dict[str, Any]:
+    settings = asdict(recipe)
+    settings["prepare"] = None
+    for name in ("train", "dev", "test", "source_language", "target_language", "attribution"):
+        settings["data"][name] = None
+    return settings
 
 
 @dataclass(frozen=True)

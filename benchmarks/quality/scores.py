@@ -2,16 +2,20 @@
 
     python benchmarks/quality/scores.py RUN_DIR --dev dev.de dev.en --test test_2016=test.de,test.en [--metric bleu]
 
-Translations lie in RUN_DIR/translations, a file for each part and penalty, and are not made twice: a stopped command
-goes on when it is given again. Scores go into RUN_DIR/metrics.json, under `quality`, and into the card.
+Translations lie in RUN_DIR/translations, a file for each part and penalty, named by what weights and sources they are
+of, and are not made twice: a stopped command goes on when it is given again. Scores go into RUN_DIR/metrics.json, under
+`quality`, and into the card.
 """
 
 import argparse
 import functools
+import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from transformers.utils import SAFE_WEIGHTS_NAME
 
 from hf_seq2seq_attn.probing import write_atomically
 from hf_seq2seq_attn.text_files import InputError, read_aligned, read_lines
@@ -38,10 +42,11 @@ class Translations:
         self.run_dir = run_dir
         self.batch_size = batch_size
         self._loaded = functools.cache(lambda: load_seq2seq(run_dir))
+        self._weights = functools.cache(lambda: hashlib.sha256((run_dir / SAFE_WEIGHTS_NAME).read_bytes()).hexdigest())
 
     def of(self, part: str, sources: Sequence[str], penalty: float) -> list[str]:
         """Return one line for each source."""
-        path = self.run_dir / TRANSLATIONS / f"{part}.beam{BEAMS}.penalty{penalty:g}.txt"
+        path = self.path(part, sources, penalty)
         if not path.exists():
             model, tokenizer = self._loaded()
             lines = translate(
@@ -53,6 +58,11 @@ class Translations:
         if len(lines) != len(sources):
             raise InputError(f"{path}: {len(lines)} lines for {len(sources)} sources; delete it, it is made anew")
         return lines
+
+    def path(self, part: str, sources: Sequence[str], penalty: float) -> Path:
+        """Return where the translations of a part are kept: other weights or sources have another place."""
+        of = hashlib.sha256("\n".join([self._weights(), *sources]).encode()).hexdigest()[:12]
+        return self.run_dir / TRANSLATIONS / f"{part}.{of}.beam{BEAMS}.penalty{penalty:g}.txt"
 
 
 def score_run(run_dir: Path, dev: Files, tests: Mapping[str, Files], metric: str) -> dict[str, Any]:

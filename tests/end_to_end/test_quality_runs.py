@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hf_seq2seq_attn.training.recipe import load_recipe
+from hf_seq2seq_attn.text_files import read_lines
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "quality"
 TINY = (
@@ -82,8 +83,8 @@ def test_every_run_has_a_recipe_that_loads_with_its_overrides(tmp_path: Path) ->
     import runs
 
     for run in runs.RUNS.values():
-        corpus = dataclasses.replace(run.corpus, jamo=False)
-        recipe = load_recipe(run.recipe, [*corpus.overrides(tmp_path, tmp_path, run.kind != "trial"), *run.overrides])
+        corpus = dataclasses.replace(run.corpus, rewritten=None)
+        recipe = dataclasses.replace(run, corpus=corpus).load(tmp_path, tmp_path)
         assert (recipe.data.test is None) == (run.kind == "trial")
         assert run.kind == "trial" or recipe.selection is not None
     assert {name for row in runs.ROWS for name in row.runs} == {run.name for run in runs.MAIN}
@@ -102,6 +103,57 @@ def test_hangul_is_taken_apart_and_nothing_else(tmp_path: Path) -> None:
     source, target = corpora.sigmorphon("medium/kor").files("dev", tmp_path, tmp_path / "work")
     assert source.read_text(encoding="utf-8") == "ᄀ ᅡ ᄂ ᅡ\n" and target == folder / "dev.phon"
     assert corpora.sigmorphon("medium/dut").files("dev", tmp_path, tmp_path)[0].name == "dev.graph"
+
+
+def test_a_blank_between_syllables_is_a_sign(data: Path, tmp_path: Path) -> None:
+    import corpora
+    import run_all
+    import runs
+    import scores
+
+    folder = tmp_path / "g2p-sigmorphon2021" / "medium" / "vie_hanoi"
+    folder.mkdir(parents=True)
+    # One word of the test part has two pronunciations.
+    parts = {
+        "train": ["a n h   e m", "e m", "a", "n h"],
+        "dev": ["a n   h", "e"],
+        "test": ["e   a", "m", "m", "a n   h   e"],
+    }
+    for part, words in parts.items():
+        (folder / f"{part}.graph").write_text("".join(word + "\n" for word in words), encoding="utf-8")
+        sounds = [f"{word.replace('   ', ' ').upper()} {place}" for place, word in enumerate(words)]
+        (folder / f"{part}.phon").write_text("".join(line + "\n" for line in sounds), encoding="utf-8")
+    run = runs.Run(
+        "vie", "sigmorphon_g2p", corpora.sigmorphon("medium/vie_hanoi"), 1,
+        overrides=("model.d_model=8", "training.num_train_epochs=1", "validation.several_references=true"),
+    )  # fmt: skip
+    assert run_all.do_run(run, tmp_path, tmp_path / "work", tmp_path / "results")
+    source, _ = run.corpus.files("test", tmp_path, tmp_path / "work")
+    assert source.read_text(encoding="utf-8") == "e _ a\nm\nm\na n _ h _ e\n"
+    metrics = json.loads((tmp_path / "results" / "vie" / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["quality"]["tests"]["test"]["sentences"] == 3, "words, each with all of its pronunciations"
+    assert "`vie_hanoi` of SIGMORPHON 2021" in (tmp_path / "work" / "vie" / "README.md").read_text(encoding="utf-8")
+    made = scores.Translations(tmp_path / "work" / "vie")
+    kept = made.path("test", ["e _ a", "m", "a n _ h _ e"], 1.0)
+    kept.write_text("A B\nM 2\nA\n", encoding="utf-8")
+    files = run.corpus.files("dev", tmp_path, tmp_path / "work"), run.corpus.files("test", tmp_path, tmp_path / "work")
+    found = scores.score_run(tmp_path / "work" / "vie", files[0], {"test": files[1]}, "word_error_rate")
+    assert found["tests"]["test"]["word_error_rate"]["value"] == pytest.approx(2 / 3, abs=1e-4), "the second one counts"
+
+
+def test_results_of_another_recipe_are_done_anew(done: tuple[Path, Path], data: Path, tmp_path: Path) -> None:
+    import run_all
+    import runs
+
+    run = dataclasses.replace(runs.RUNS["de_en_bahdanau"], overrides=TINY)
+    work, results = tmp_path / "work", tmp_path / "results"
+    for there, copy in zip(done, (work, results), strict=True):
+        shutil.copytree(there / run.name, copy / run.name)
+    assert not run_all.do_run(run, tmp_path / "moved elsewhere", work, results)
+    changed = dataclasses.replace(run, overrides=(*TINY, "model.dropout=0.1"))
+    assert not run_all.is_done(changed, results / run.name)
+    assert run_all.do_run(changed, data, work, results) and run_all.is_done(changed, results / run.name)
+    assert run.is_of(work / "de_en_bahdanau.earlier" / "recipe.yaml") and changed.is_of(work / run.name / "recipe.yaml")
 
 
 def test_a_run_leaves_its_scores(done: tuple[Path, Path]) -> None:
@@ -141,13 +193,15 @@ def test_the_length_penalty_is_chosen_on_dev_and_translations_are_read_again(
     import scores
 
     run_dir, raw = done[0] / "de_en_bahdanau", data / "multi30k" / "raw"
-    kept = run_dir / scores.TRANSLATIONS
-    for penalty, suffix in (("0.6", "de"), ("0.8", "de"), ("1", "de"), ("1.2", "en"), ("1.4", "en")):
+    made = scores.Translations(run_dir)
+    dev, test = (read_lines(raw / f"{part}.de") for part in ("dev", "test_2016_flickr"))
+    for penalty, suffix in ((0.6, "de"), (0.8, "de"), (1.0, "de"), (1.2, "en"), (1.4, "en")):
         # German is English in the other case here, so only -lc sees no fault in it.
         text = (raw / f"dev.{suffix}").read_text(encoding="utf-8")
-        (kept / f"dev.beam5.penalty{penalty}.txt").write_text(text if penalty != "1" else text[:20] + "\n" * 4)
-    (kept / "one.beam5.penalty0.6.txt").write_text((raw / "test_2016_flickr.de").read_text(encoding="utf-8"))
-    (kept / "one.beam5.penalty1.4.txt").write_text("x\n" * 4)
+        made.path("dev", dev, penalty).write_text(text if penalty != 1 else text[:20] + "\n" * 4)
+    made.path("one", test, 0.6).write_text((raw / "test_2016_flickr.de").read_text(encoding="utf-8"))
+    made.path("one", test, 1.4).write_text("x\n" * 4)
+    assert made.path("one", test[::-1], 0.6) != made.path("one", test, 0.6), "other sources"
     tests = {"one": (raw / "test_2016_flickr.de", raw / "test_2016_flickr.en")}
     found = scores.score_run(run_dir, (raw / "dev.de", raw / "dev.en"), tests, "bleu")
     # Equally good penalties: the first.
@@ -155,7 +209,7 @@ def test_the_length_penalty_is_chosen_on_dev_and_translations_are_read_again(
     one = found["tests"]["one"]
     assert one["bleu_lc"]["value"] == pytest.approx(100) and one["bleu"]["value"] < 50
     assert one["bleu_lc"]["ci95"][1] <= 100
-    (kept / "one.beam5.penalty0.6.txt").write_text("one line\n")
+    made.path("one", test, 0.6).write_text("one line\n")
     words = [
         str(run_dir),
         "--dev",
@@ -206,9 +260,11 @@ def test_runs_are_compared_once_they_are_there(
     # Sources of 2, 3, 4 words, of both Flickr test sets together.
     assert [row["sentences"] for row in lengths] == [3, 2, 2] and (tmp_path / "by_length.png").stat().st_size > 1000
     assert comparisons.compare_all(data, work, tmp_path) == []
-    speed["runs"]["hybrid"] = "de_en_bahdanau, of another day"
-    (tmp_path / "decoding.json").write_text(json.dumps(speed), encoding="utf-8")
-    assert comparisons.compare_all(data, work, tmp_path) == ["decoding.json"]
+    for name in ("decoding.json", "by_length.json"):
+        record = json.loads((tmp_path / name).read_text(encoding="utf-8"))
+        record["runs"] = dict.fromkeys(record["runs"], "de_en_bahdanau, of another day")
+        (tmp_path / name).write_text(json.dumps(record), encoding="utf-8")
+        assert comparisons.compare_all(data, work, tmp_path) == [name]
 
 
 def test_error_rates_are_those_of_whole_words() -> None:
@@ -282,6 +338,8 @@ def test_the_table_judges_by_all_targets_and_means_over_languages() -> None:
     found.popitem()
     assert table.results_row(medium, found)[3] == "9 of 10 runs"
     assert table.results_row(medium, {})[3] == "not run"
+    earlier = {"en_de_transformer": {**made_metrics(reached), "earlier": True}}
+    assert table.results_row(transformer, earlier)[-1] == "reached, with an earlier recipe"
 
 
 def test_the_readme_s_table_is_that_of_the_results() -> None:

@@ -64,6 +64,13 @@ def test_order_blanks_and_batches(model: Any, toy_tokenizer: PreTrainedTokenizer
     assert len(set(together)) >= 3
 
 
+def test_white_space_between_words_changes_nothing(model: Any, toy_tokenizer: PreTrainedTokenizerFast) -> None:
+    spaced = ["  ab\tcd  ef gh", "ij\u00a0kl "]
+    assert len(toy_tokenizer(spaced[0])["input_ids"]) != len(toy_tokenizer("ab cd ef gh")["input_ids"])
+    found = translate(model, toy_tokenizer, spaced, max_new_tokens=6)
+    assert found == translate(model, toy_tokenizer, ["ab cd ef gh", "ij kl"], max_new_tokens=6)
+
+
 def test_hypotheses_come_best_first(model: Any, toy_tokenizer: PreTrainedTokenizerFast) -> None:
     lists = translate(model, toy_tokenizer, SENTENCES, num_beams=5, num_return_sequences=3, max_new_tokens=6)
     assert [len(hypotheses) for hypotheses in lists] == [3, 1, 3, 1, 3]
