@@ -15,7 +15,7 @@ def mixed(probabilities: np.ndarray, teacher: np.ndarray, teacher_weight: float)
 def tuned_threshold(
     matrices: Sequence[np.ndarray], sure: Sequence[np.ndarray], possible: Sequence[np.ndarray]
 ) -> tuple[float, float]:
-    """Return the threshold with the lowest alignment error rate (Och and Ney 2003, section 5.1) and that rate.
+    """Return the threshold with the lowest alignment error rate (Och and Ney 2003, section 5) and that rate.
 
     The mean of the thresholds within 0.001 of the best, so that one cell does not decide.
 
