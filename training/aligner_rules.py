@@ -1,14 +1,14 @@
 """How a network's probabilities become links: by default, or as the hand-aligned pairs held out say."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 import torch
 
-from hf_seq2seq_attn.probing import Gold
+from hf_seq2seq_attn.probing import Gold, Links
 
 from .aligner_batches import Batch, PairedText, mark_links
 from .aligner_links import mixed, tuned_threshold
@@ -71,11 +71,9 @@ def tuned_rule(network: AlignerNetwork, text: PairedText, gold: Mapping[int, Gol
     for places in text.cut(np.array(sorted(gold)), cells, None):
         batch = text.batch(places)
         inside = ((batch.target.tokens > 0)[:, :, None] & (batch.source.tokens > 0)[:, None, :]).numpy()
-        for links, name in ((sure, "sure"), (possible, "possible")):
-            grids = np.zeros(inside.shape, dtype=bool)
-            for grid, place in zip(grids, places.tolist(), strict=True):
-                mark_links(grid, getattr(gold[place], name))
-            links.append(grids[inside])
+        known = [gold[place] for place in places.tolist()]
+        sure.append(_grids([each.sure for each in known], inside.shape)[inside])
+        possible.append(_grids([each.possible for each in known], inside.shape)[inside])
         said = said_by_teachers(batch)[inside] if has_teacher else np.zeros(0)
         for measure, shows in product(MEASURES, [True, False] if has_teacher else [False]):
             matrix = measured(network, batch, measure, shows)[inside]
@@ -85,6 +83,14 @@ def tuned_rule(network: AlignerNetwork, text: PairedText, gold: Mapping[int, Gol
     # Of equals the first: the cells' own probabilities, with the teacher seen.
     measure, shows, weight = min(choices, key=lambda key: round(choices[key][1], 3))
     return LinkRule(measure, shows, weight, choices[measure, shows, weight][0])
+
+
+def _grids(links: Sequence[Links], shape: tuple[int, ...]) -> np.ndarray:
+    """Return (B, T, S) bool, True where a pair has a link."""
+    grids = np.zeros(shape, dtype=bool)
+    for grid, each in zip(grids, links, strict=True):
+        mark_links(grid, each)
+    return grids
 
 
 def by_rule(network: AlignerNetwork, batch: Batch, rule: LinkRule) -> np.ndarray:

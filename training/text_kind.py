@@ -116,8 +116,10 @@ def is_character_level(sentences: Sentences) -> bool:
 
 
 def are_letters(source: Sentences, target: Sentences) -> bool:
-    """Say whether both sides are letters or sounds. Two texts cut into Han characters, kana or Hangul are not: there
-    such a sign is a word or a good part of one, with no one partner in the place where it stands."""
+    """Say whether both sides are letters or sounds.
+
+    Two texts cut into Han characters, kana or Hangul are not: such a sign is a word or a good part of one.
+    """
     return (
         is_character_level(source)
         and is_character_level(target)
